@@ -1,0 +1,163 @@
+"""What the machine must have: a compiler, Python with its headers, libuv. Installs it where it may."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from .steps import Failure, answer, quiet, step
+
+LIBUV_FLOOR = "1.44.2"
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+_PROBE = """
+import importlib.util, json, os, platform, sys, sysconfig
+include = sysconfig.get_path("include")
+print(json.dumps({
+    "executable": os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable),
+    "implementation": platform.python_implementation(),
+    "version": platform.python_version(),
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "headers": os.path.exists(os.path.join(include, "Python.h")),
+    "venv": bool(importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")),
+}))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Python:
+    """An interpreter of the machine that we build for."""
+
+    path: Path
+    version: str
+    headers: bool
+    venv: bool
+
+    @property
+    def minor(self) -> str:
+        return ".".join(self.version.split(".")[:2])
+
+    @property
+    def of_debian(self) -> bool:
+        return self.path.parent == Path("/usr/bin") and shutil.which("apt-get") is not None
+
+
+def _ask(candidate: str | Path) -> Python | None:
+    """What an interpreter says of itself; None when it is none, or not a CPython of 3.11 or newer."""
+    text = answer([candidate, "-I", "-c", _PROBE])
+    if not text:
+        return None
+    told = json.loads(text)
+    if told["implementation"] != "CPython" or told["free_threaded"]:
+        return None
+    if tuple(map(int, told["version"].split(".")[:2])) < (3, 11):
+        return None
+    return Python(Path(told["executable"]), told["version"], told["headers"], told["venv"])
+
+
+def _candidates(wanted: str) -> Iterator[str | Path]:
+    """Where an interpreter of a version such as 3.12 or 3.12.1 may be: our own, PATH, pyenv."""
+    yield sys.executable
+    minor = ".".join(wanted.split(".")[:2])
+    for folder in os.get_exec_path():
+        for name in (f"python{minor}", "python3"):
+            if (Path(folder) / name).exists():
+                yield Path(folder) / name
+    root = answer(["pyenv", "root"])
+    if root:
+        yield from sorted(Path(root, "versions").glob(f"{wanted}*/bin/python{minor}"), reverse=True)
+
+
+@functools.cache
+def find_python(wanted: str | None) -> Python:
+    """The interpreter for --python: a path, a version, or None for the one that runs tools/dev."""
+    if wanted and "/" in wanted:
+        found = _ask(wanted)
+        if found is None:
+            raise Failure(f"{wanted} is not a CPython of 3.11 or newer (with a GIL)")
+        return found
+    if wanted is None:
+        found = _ask(sys.executable)
+        if found:
+            return found
+        raise Failure("tools/dev must be run by CPython 3.11 or newer, or be told --python PATH")
+    for candidate in _candidates(wanted):
+        found = _ask(candidate)
+        if found and (found.version == wanted or found.version.startswith(wanted + ".")):
+            return found
+    raise Failure(f"no CPython {wanted} on this machine (looked in PATH and pyenv); say --python PATH")
+
+
+def has_libuv() -> bool:
+    """Is there a libuv for the compiler, new enough?"""
+    return answer(["pkg-config", "--exists", f"libuv >= {LIBUV_FLOOR}"]) is not None
+
+
+def compiler() -> str | None:
+    """The C++ compiler that Meson will find first."""
+    for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++"):
+        if name and shutil.which(name.split()[0]):
+            return name
+    return None
+
+
+def _missing(python: Python) -> list[tuple[str, str, str]]:
+    """What is missing: (what, the package in Debian, what to install elsewhere)."""
+    missing = []
+    if not compiler():
+        missing.append(("a C++20 compiler", "g++", "Fedora: dnf install gcc-c++; macOS: xcode-select --install"))
+    if not shutil.which("nm"):
+        missing.append(("nm", "binutils", "Fedora: dnf install binutils; macOS: xcode-select --install"))
+    if not shutil.which("git"):
+        missing.append(("git", "git", "Fedora: dnf install git; macOS: xcode-select --install"))
+    if not shutil.which("pkg-config"):
+        missing.append(("pkg-config", "pkg-config", "Fedora: dnf install pkgconf; macOS: brew install pkg-config"))
+    if not has_libuv():
+        missing.append(
+            (f"libuv >= {LIBUV_FLOOR}", "libuv1-dev", "Fedora: dnf install libuv-devel; macOS: brew install libuv")
+        )
+    if not python.headers:
+        package = "python3-dev" if python.of_debian else ""
+        missing.append((f"the headers of Python {python.version}", package, "Fedora: dnf install python3-devel"))
+    if not python.venv:
+        package = "python3-venv" if python.of_debian else ""
+        missing.append((f"venv and ensurepip of Python {python.version}", package, "they belong to a full Python"))
+    if Path("/etc/debian_version").exists() and not CA_BUNDLE.exists():
+        missing.append(("the certificates that pip needs", "ca-certificates", ""))
+    return missing
+
+
+def prepare(python: Python) -> Python:
+    """Installs what is missing where it may (root, apt-get); else says it, a line each. Returns the interpreter anew."""
+    missing = _missing(python)
+    if not missing:
+        return python
+    packages = [package for _, package, _ in missing]
+    if os.geteuid() == 0 and shutil.which("apt-get") and all(packages):
+        step(f"apt-get install {' '.join(packages)}")
+        noninteractive = {"DEBIAN_FRONTEND": "noninteractive"}
+        wait = ["-o", "DPkg::Lock::Timeout=300"]
+        quiet(["apt-get", *wait, "-q", "update"], "apt", what="apt-get update", env=noninteractive)
+        quiet(
+            ["apt-get", *wait, "-q", "install", "-y", "--no-install-recommends", *packages],
+            "apt",
+            what="apt-get install",
+            env=noninteractive,
+        )
+        again = _ask(python.path)
+        if again is None:
+            raise Failure(f"{python.path} does not run any more")
+        missing = _missing(again)
+        if not missing:
+            return again
+    lines = []
+    for what, package, elsewhere in missing:
+        ways = ([f"Debian/Ubuntu: apt install {package}"] if package else []) + ([elsewhere] if elsewhere else [])
+        lines.append(f"missing: {what}. {'; '.join(ways)}")
+    raise Failure("\n".join(lines))
