@@ -42,8 +42,8 @@ def _download(python: Path) -> Path:
     pattern = CARRIER.replace("==", "-") + ".tar.gz"
     if not (folder / pattern).exists():
         # pip asks the sdist for its metadata, so its build requirements come along; as wheels they are quick.
-    name = CARRIER.partition("==")[0]
-    command = [python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name, "-d", folder, CARRIER]
+        name = CARRIER.partition("==")[0]
+        command = [python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name, "-d", folder, CARRIER]
         quiet(command, "libuv", what=f"downloading the sdist of {CARRIER}")
     return folder / pattern
 
