@@ -3,31 +3,181 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+from collections.abc import Callable
 
-from . import builds
-from .builds import Env
-from .steps import Failure, relative, step
+from . import builds, demo, fresh, gate, lint, mutants
+from .builds import Env, Variant
+from .steps import ROOT, WORK, Failure, locked, relative, show, step
+
+Args = argparse.Namespace
 
 
-def build(args: argparse.Namespace) -> int:
-    env = Env.of(args.python)
-    variant = builds.VARIANTS[args.variant]
-    env.build(variant)
-    step(f"built {relative(env.site(variant))}; import it with {relative(env.python)}")
+def setup(args: Args) -> int:
+    env = Env.of(args.python).install("build", "test", "lint", "demo")
+    step(f"ready: {relative(env.python)}")
     return 0
 
 
+def build(args: Args) -> int:
+    env = Env.of(args.python)
+    for variant in _variants(args):
+        env.build(variant)
+        step(f"built {variant.name} for Python {env.key}: UVPY_SITE={relative(env.site(variant))}")
+    step(f"{relative(env.python)} imports the main build; with UVPY_SITE, another")
+    return 0
+
+
+def _variants(args: Args) -> list[Variant]:
+    chosen = []
+    if args.static_libuv:
+        chosen.append(builds.STATIC)
+    if args.checks:
+        chosen.append(builds.CHECKS)
+    if args.sanitize:
+        chosen.append(builds.SANITIZED)
+    if args.mutant:
+        chosen.append(builds.mutant(args.mutant))
+    return chosen or [builds.MAIN]
+
+
+def run(args: Args) -> int:
+    variant = builds.VARIANTS[args.variant]
+    env = Env.of(args.python).build(variant)
+    return show([env.python, *args.rest], env=env.environment(variant))
+
+
+def test(args: Args) -> int:
+    return gate.everything(Env.of(args.python))
+
+
+def pytest(args: Args) -> int:
+    variant = builds.VARIANTS[args.variant]
+    env = Env.of(args.python).install("build", "test").build(variant)
+    return show([env.bin / "pytest", *args.rest], env=env.environment(variant))
+
+
+def run_lint(args: Args) -> int:
+    env = Env.of(args.python).install("build", "test", "lint").build()
+    if args.fix:
+        lint.fix(env)
+    return lint.report(lint.everything(env))
+
+
+def compat(args: Args) -> int:
+    env = Env.of(args.python).build()
+    return show([env.python, ROOT / "compat" / "run.py", "--python", env.python, *args.rest], env=env.environment())
+
+
+def behaviour(args: Args) -> int:
+    env = Env.of(args.python).build()
+    if not gate.BEHAVIOUR.exists():
+        raise Failure(f"there is no {gate.BEHAVIOUR}")
+    rest = [*args.rest, "--debug"] if args.debug else args.rest
+    return show(gate.behaviour_command(env, *rest), env=env.environment())
+
+
+def bench(args: Args) -> int:
+    env = Env.of(args.python).install("build", "bench").build()
+    return show([env.python, ROOT / "tools" / "bench" / "run.py", *args.rest], env=env.environment())
+
+
+def run_demo(args: Args) -> int:
+    env = Env.of(args.python).install("build", "demo").build()
+    return demo.run(env, rounds=args.rounds, seconds=args.seconds, connections=args.connections)
+
+
+def run_mutants(args: Args) -> int:
+    return mutants.run(Env.of(args.python), args.names)
+
+
+def sanitize(args: Args) -> int:
+    return gate.sanitized(Env.of(args.python), args.rest)
+
+
+def run_fresh(args: Args) -> int:
+    return fresh.run(args.commands or ["demo", "test"], again=args.again)
+
+
+def clean(args: Args) -> int:
+    with locked("clean"):
+        step("remove .work and the fetched sources of libuv")
+        for path in [WORK, *(ROOT / "subprojects").glob("libuv-*"), ROOT / "subprojects" / "packagecache"]:
+            shutil.rmtree(path, ignore_errors=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tools/dev",
+        description="uvpy's workbench. Everything it makes lies under .work/ (see tools/devlib/builds.py).",
+        epilog="--python takes a version (3.12, 3.12.1: looked for in PATH and pyenv) or a path.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: Callable[[Args], int], line: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
+        sub.add_argument("--python", metavar="PYTHON", help="the interpreter to work with (default: this one)")
+        sub.set_defaults(function=function, rest=None)
+        return sub
+
+    def rest(sub: argparse.ArgumentParser, what: str) -> None:
+        sub.set_defaults(rest=[])
+        sub.epilog = f"Further arguments go to {what}."
+
+    def variant(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--variant", choices=list(builds.VARIANTS), default="main", help="the build to use (main)")
+
+    command("setup", setup, "install what is missing (by apt-get as root on Debian) and make the venv")
+    sub = command("build", build, "build the extension; quick when little changed")
+    sub.add_argument("--static-libuv", action="store_true", help="with libuv built in, static and hidden")
+    sub.add_argument("--checks", action="store_true", help="with assertions and self-checks")
+    sub.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UBSan")
+    sub.add_argument("--mutant", metavar="NAME", help="with this planted fault")
+    sub = command("run", run, "run the venv's python on a build: tools/dev run -c 'import uvpy'")
+    variant(sub)
+    rest(sub, "python")
+    command("test", test, "the gate, as CI runs it: lint, compat slice, static libuv, behaviours, pytest")
+    sub = command("pytest", pytest, "build and run pytest alone")
+    variant(sub)
+    rest(sub, "pytest")
+    sub = command("lint", run_lint, "clang-format, clang-tidy, layers, ruff, mypy, stubtest, typed use")
+    sub.add_argument("--fix", action="store_true", help="first let clang-format and ruff change the files")
+    sub = command("compat", compat, "CPython's own test_asyncio against uvpy")
+    rest(sub, "compat/run.py")
+    sub = command("behaviour", behaviour, "the behaviour probes of ../shared/behaviour against uvpy")
+    sub.add_argument("--debug", action="store_true", help="in asyncio's debug mode")
+    rest(sub, "its run.py")
+    sub = command("bench", bench, "the benchmarks against asyncio and uvloop")
+    rest(sub, "tools/bench/run.py")
+    sub = command("demo", run_demo, "serve an aiohttp application on asyncio and on uvpy, load it, compare")
+    sub.add_argument("--rounds", type=int, default=4, help="rounds for each loop, taken in turn (4)")
+    sub.add_argument("--seconds", type=float, default=2.0, help="seconds a round (2)")
+    sub.add_argument("--connections", type=int, default=32, help="keep-alive connections (32)")
+    sub = command("mutants", run_mutants, "build with one planted fault at a time; the tests must catch each")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="only these of tools/mutants.toml")
+    sub = command("sanitize", sanitize, "run pytest on a build with AddressSanitizer and UBSan")
+    rest(sub, "pytest")
+    sub = command("fresh", run_fresh, "run demo and test on a bare Debian bookworm (debootstrap; needs root)")
+    sub.add_argument("--again", action="store_true", help="keep what an earlier run installed there")
+    sub.add_argument("commands", nargs="*", metavar="COMMAND", help="tools/dev commands to run there (demo test)")
+    command("clean", clean, "remove all that tools/dev made in this folder")
+    return parser
+
+
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tools/dev")
-    commands = parser.add_subparsers(required=True)
-    sub = commands.add_parser("build")
-    sub.add_argument("--python")
-    sub.add_argument("--variant", default="main")
-    sub.set_defaults(run=build)
-    args = parser.parse_args(argv)
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    if args.rest is None and rest:
+        parser.error(f"unknown arguments: {' '.join(rest)}")
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    args.rest = rest
     try:
-        return int(args.run(args))
+        return int(args.function(args))
     except Failure as failure:
-        print(f"tools/dev: {failure}", file=sys.stderr)
+        print("\n".join(f"tools/dev: {line}" for line in str(failure).splitlines()), file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".work"
@@ -66,8 +67,28 @@ def quiet(command: Sequence[str | Path], log: str, *, what: str, env: Mapping[st
 def show(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, limit: float | None = None) -> int:
     """Runs a command with its output on ours and returns its exit status (124 when it passed its time limit)."""
     sys.stdout.flush()
+    return _wait(command, None, env, limit)
+
+
+def logged(command: Sequence[str | Path], log: Path, *, env: Mapping[str, str] | None = None, limit: float) -> int:
+    """Runs a command with its output in a file, and returns its exit status as show() does."""
+    with log.open("wb") as out:
+        return _wait(command, out, env, limit)
+
+
+def _wait(
+    command: Sequence[str | Path], out: IO[bytes] | None, env: Mapping[str, str] | None, limit: float | None
+) -> int:
+    # A session of its own, so that what a test leaves running is ended with it. Then Ctrl-C does not reach it
+    # from the terminal, but by the end_group() below.
     process = subprocess.Popen(
-        [str(c) for c in command], env=environment(env), cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True
+        [str(c) for c in command],
+        env=environment(env),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT if out else None,
+        start_new_session=True,
     )
     try:
         return process.wait(limit)
