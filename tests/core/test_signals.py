@@ -1,0 +1,575 @@
+"""Signals, Ctrl-C while the loop is parked, and the wakeup descriptor."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from support.drive import LIMIT, cpu_below, eventually, in_thread, run, run_until_stopped, start_thread, turn
+
+ME = os.getpid()
+USR1, USR2 = signal.SIGUSR1, signal.SIGUSR2
+
+
+class Ours(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def dispositions():
+    """Every test leaves signal handlers, mask and wakeup descriptor as they were."""
+    signals = (USR1, USR2, signal.SIGINT, signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
+    before = {s: signal.getsignal(s) for s in signals}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    wakeup = signal.set_wakeup_fd(-1)
+    left = {s: signal.getsignal(s) for s in signals if signal.getsignal(s) != before[s]}
+    for s, handler in before.items():
+        signal.signal(s, handler)
+    left.pop(signal.SIGINT, None) if before[signal.SIGINT] != signal.default_int_handler else None
+    assert wakeup == -1
+    assert not left
+
+
+@pytest.fixture
+def handled():
+    """handled(signal, handler): signal.signal() until the end of the test."""
+    before = {}
+
+    def set_handler(signum, handler):
+        before.setdefault(signum, signal.getsignal(signum))
+        signal.signal(signum, handler)
+
+    yield set_handler
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+def kill_when_parked(loop, signum=signal.SIGINT, after=0.03, times=1):
+    """Once the loop runs, a thread sends the signal to the process after a while."""
+
+    def work():
+        for _ in range(times):
+            time.sleep(after)
+            os.kill(ME, signum)
+
+    thread = threading.Thread(target=work, daemon=True)
+    loop.call_soon(thread.start)
+    return thread
+
+
+# ---- handlers of the loop
+
+
+def test_a_handler_runs_in_the_loop_with_its_arguments(loop):
+    got = []
+
+    def handler(*args):
+        got.append((args, threading.get_ident(), asyncio.get_running_loop() is loop))
+        loop.stop()
+
+    assert loop.add_signal_handler(USR1, handler, 1, "x") is None
+    kill_when_parked(loop, USR1)
+    run_until_stopped(loop)
+    assert got == [((1, "x"), threading.get_ident(), True)]
+    assert loop.remove_signal_handler(USR1) is True
+
+
+def test_a_handler_runs_as_a_callback_of_the_loop(loop):
+    """Not inside whatever was running when the signal came."""
+    got = []
+    loop.add_signal_handler(USR1, got.append, "signal")
+
+    def work():
+        os.kill(ME, USR1)
+        for _ in range(1000):
+            got.append  # noqa: B018 - Python looks for signals here
+        got.append("work ends")
+
+    loop.call_soon(work)
+    turn(loop, 3)
+    assert got == ["work ends", "signal"]
+    loop.remove_signal_handler(USR1)
+
+
+def test_signals_of_several_kinds_each_reach_their_handler(loop):
+    got = []
+    for signum in (USR1, USR2, signal.SIGTERM):
+        loop.add_signal_handler(signum, got.append, signum)
+    for signum in (USR2, signal.SIGTERM, USR1):
+        loop.call_soon(os.kill, ME, signum)
+    loop.call_later(0.05, loop.stop)
+    run_until_stopped(loop)
+    assert sorted(got) == sorted((USR1, USR2, signal.SIGTERM))
+    for signum in (USR1, USR2, signal.SIGTERM):
+        assert loop.remove_signal_handler(signum) is True
+
+
+def test_a_signal_between_two_runs_is_kept(loop):
+    got = []
+    loop.add_signal_handler(USR1, got.append, 1)
+    os.kill(ME, USR1)
+    turn(loop, 3)
+    os.kill(ME, USR1)
+    turn(loop, 3)
+    assert got == [1, 1]
+    loop.remove_signal_handler(USR1)
+
+
+def test_a_signal_during_a_blocking_callback_is_kept(loop):
+    got = []
+    loop.add_signal_handler(USR1, got.append, 1)
+
+    def block():
+        os.kill(ME, USR1)
+        time.sleep(0.02)
+
+    loop.call_soon(block)
+    turn(loop, 3)
+    assert got == [1]
+    loop.remove_signal_handler(USR1)
+
+
+@pytest.mark.uvpy_only("asyncio reads the kinds from a socket that is full after some 278 signals")
+def test_a_flood_of_signals_drowns_no_other_kind(loop):
+    """Hundreds of one kind while the loop is busy, then one of another kind: both handlers run."""
+    got = {USR1: 0, USR2: 0}
+
+    def note(signum):
+        got[signum] += 1
+
+    for signum in got:
+        loop.add_signal_handler(signum, note, signum)
+
+    def flood():
+        for _ in range(2000):
+            os.kill(ME, USR1)
+        os.kill(ME, USR2)
+
+    loop.call_soon(flood)
+    turn(loop, 4)
+    assert got[USR1] >= 1
+    assert got[USR2] == 1
+    for signum in got:
+        loop.remove_signal_handler(signum)
+
+
+def test_a_second_handler_replaces_the_first(loop):
+    got = []
+    loop.add_signal_handler(USR1, got.append, 1)
+    loop.add_signal_handler(USR1, got.append, 2)
+    loop.call_soon(os.kill, ME, USR1)
+    turn(loop, 3)
+    assert got == [2]
+    assert loop.remove_signal_handler(USR1) is True
+    assert loop.remove_signal_handler(USR1) is False
+
+
+def test_a_handler_may_remove_itself_and_add_another(loop):
+    got = []
+
+    def first():
+        got.append(1)
+        loop.remove_signal_handler(USR1)
+        loop.add_signal_handler(USR1, lambda: (got.append(2), loop.stop()))
+        loop.call_soon(os.kill, ME, USR1)
+
+    loop.add_signal_handler(USR1, first)
+    loop.call_soon(os.kill, ME, USR1)
+    run_until_stopped(loop)
+    assert got == [1, 2]
+    loop.remove_signal_handler(USR1)
+
+
+def test_removing_restores_the_default(loop):
+    loop.add_signal_handler(USR1, print)
+    loop.add_signal_handler(signal.SIGINT, print)
+    turn(loop)
+    assert loop.remove_signal_handler(USR1) is True
+    assert signal.getsignal(USR1) is signal.SIG_DFL
+    loop.call_soon(loop.remove_signal_handler, signal.SIGINT)
+    turn(loop)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_failing_handler_is_reported_and_stays(loop, errors):
+    got = []
+
+    def bad():
+        got.append(1)
+        raise KeyError("x")
+
+    loop.add_signal_handler(USR1, bad)
+    for _ in range(2):
+        loop.call_soon(os.kill, ME, USR1)
+        turn(loop, 3)
+    assert got == [1, 1]
+    assert [type(c["exception"]) for c in errors.take()] == [KeyError] * 2
+    loop.remove_signal_handler(USR1)
+
+
+def test_an_interrupt_in_a_handler_leaves_the_run(loop):
+    def bad():
+        raise KeyboardInterrupt("from the handler")
+
+    loop.add_signal_handler(USR1, bad)
+    kill_when_parked(loop, USR1)
+    with pytest.raises(KeyboardInterrupt, match="from the handler"):
+        run_until_stopped(loop)
+    loop.remove_signal_handler(USR1)
+    turn(loop)
+
+
+def test_arguments_of_add_signal_handler(loop):
+    async def coro():
+        pass
+
+    for signum in (signal.SIGKILL, signal.SIGSTOP):
+        with pytest.raises(RuntimeError, match="cannot be caught"):
+            loop.add_signal_handler(signum, print)
+    for number in (0, -1, 1000, 65):
+        with pytest.raises(ValueError):
+            loop.add_signal_handler(number, print)
+        with pytest.raises(ValueError):
+            loop.remove_signal_handler(number)
+    for wrong in ("SIGUSR1", None, 1.5):
+        with pytest.raises(TypeError):
+            loop.add_signal_handler(wrong, print)
+        with pytest.raises(TypeError):
+            loop.remove_signal_handler(wrong)
+    made = coro()
+    for wrong in (coro, made):
+        with pytest.raises(TypeError, match="coroutine"):
+            loop.add_signal_handler(USR1, wrong)
+    made.close()
+    assert signal.getsignal(USR1) is signal.SIG_DFL
+
+
+def test_only_the_main_thread_may_add_handlers(loop):
+    with pytest.raises((RuntimeError, ValueError)):
+        in_thread(loop.add_signal_handler, USR1, print)
+    assert signal.getsignal(USR1) is signal.SIG_DFL
+
+
+# ---- plain handlers and Ctrl-C
+
+
+def test_a_plain_handler_runs_while_the_loop_is_parked(loop, handled):
+    got = []
+
+    def on_signal(signum, frame):
+        got.append(signum)
+        loop.call_soon_threadsafe(loop.stop)
+
+    handled(USR1, on_signal)
+    loop.call_later(3600, print)
+    for n in range(1, 4):
+        kill_when_parked(loop, USR1)
+        run_until_stopped(loop)
+        assert got == [USR1] * n
+
+
+@pytest.mark.parametrize("kind_of_exit", [KeyboardInterrupt, SystemExit, Ours])
+def test_an_exception_of_a_plain_handler_leaves_the_parked_run(loop, handled, kind_of_exit):
+    """Whatever a handler raises while the loop waits comes out of the run, unreported; the loop runs again."""
+
+    def on_signal(*args):
+        raise kind_of_exit("from the handler")
+
+    handled(USR1, on_signal)
+    for _ in range(2):
+        kill_when_parked(loop, USR1)
+        with pytest.raises(kind_of_exit, match="from the handler"):
+            run(loop, asyncio.sleep(15))
+        assert not loop.is_running()
+    assert run(loop, asyncio.sleep(0, 4)) == 4
+
+
+@pytest.mark.parametrize("waiting_for", ["nothing", "timer", "reader", "task", "thread"])
+def test_ctrl_c_of_a_parked_loop(loop, sockets, waiting_for):
+    """SIGINT is KeyboardInterrupt out of run_forever() whatever the loop waits for, in the second run as in the
+    first.
+    """
+    a, _ = sockets.pair()
+    if waiting_for == "timer":
+        loop.call_later(3600, print)
+    elif waiting_for == "reader":
+        loop.add_reader(a, print)
+    elif waiting_for == "task":
+        keep = loop.create_task(asyncio.sleep(3600))
+        assert not keep.done()
+    elif waiting_for == "thread":
+        join = start_thread(time.sleep, 0.2)
+    for _ in range(2):
+        kill_when_parked(loop)
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        assert time.monotonic() - start < 5
+    loop.remove_reader(a)
+    if waiting_for == "thread":
+        join()
+
+
+def test_ctrl_c_with_watchers_and_transports(loop, sockets):
+    """The connections of a loop survive Ctrl-C."""
+    from support.protocols import Recorder
+
+    a, b = sockets.pair(tcp=True)
+    transport, protocol = run(loop, loop.create_connection(Recorder, sock=a))
+    kill_when_parked(loop)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    b.send(b"still")
+    run(loop, protocol.got(5))
+    transport.close()
+    run(loop, protocol.lost())
+
+
+def test_ctrl_c_into_busy_callbacks_loses_and_doubles_nothing(loop):
+    """KeyboardInterrupt landing anywhere in a busy loop: every callback runs exactly once over all runs.
+
+    A callback that was interrupted itself counts as run; Python may raise in it before or after its first line.
+    """
+    interrupts = 60
+    started, ended, total = [], [], 30_000
+    stop = threading.Event()
+
+    def work(n):
+        started.append(n)
+        ended.append(n)
+
+    def kill():
+        for _ in range(interrupts):
+            if stop.wait(0.003):
+                return
+            os.kill(ME, signal.SIGINT)
+
+    for n in range(total):
+        loop.call_soon(work, n)
+    loop.call_soon(loop.stop)
+    caught = 0
+    join = start_thread(kill)
+    try:
+        while True:
+            try:
+                loop.run_forever()
+                break
+            except KeyboardInterrupt:
+                caught += 1
+    except KeyboardInterrupt:
+        caught += 1
+    finally:
+        stop.set()
+        while True:
+            try:
+                join()
+                break
+            except KeyboardInterrupt:
+                caught += 1
+    turn(loop)
+    assert started == sorted(set(started)), "run twice or out of order"
+    assert total - len(started) <= caught, f"{total - len(started)} lost by {caught} interrupts"
+
+
+def test_ctrl_c_during_ping_pong_keeps_every_message(loop):
+    """A chain of callbacks, each scheduling the next, goes on after every interrupt."""
+    state = {"n": 0, "caught": 0}
+    done = threading.Event()
+
+    def step():
+        loop.call_soon(step)  # first, so that an interrupt between the lines costs the count only
+        state["n"] += 1
+
+    def kill():
+        for _ in range(20):
+            time.sleep(0.002)
+            os.kill(ME, signal.SIGINT)
+        done.set()
+
+    loop.call_soon(step)
+    join = start_thread(kill)
+    while not done.is_set():
+        before = state["n"]
+        try:
+            loop.run_forever()
+        except KeyboardInterrupt:
+            state["caught"] += 1
+        turn(loop, 2) if done.is_set() else None
+        assert state["n"] >= before
+    join()
+    n = state["n"]
+    try:
+        turn(loop, 5)
+    except KeyboardInterrupt:
+        turn(loop, 5)
+    assert state["n"] > n, "the chain broke"
+
+
+def test_runner_turns_ctrl_c_into_cancellation(new_loop):
+    got = []
+
+    async def main():
+        kill_when_parked(asyncio.get_running_loop())
+        try:
+            await asyncio.sleep(15)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.002)
+            got.append("cleaned")
+            raise
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                runner.run(main())
+        assert runner.run(asyncio.sleep(0, 5)) == 5
+    assert got == ["cleaned"] * 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_coroutine_may_swallow_the_cancellation_of_ctrl_c(new_loop):
+    async def main():
+        kill_when_parked(asyncio.get_running_loop())
+        try:
+            await asyncio.sleep(15)
+        except asyncio.CancelledError:
+            asyncio.current_task().uncancel()
+        return "swallowed"
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        with contextlib.suppress(KeyboardInterrupt):
+            assert runner.run(main()) == "swallowed"
+
+
+def test_handled_signals_do_not_end_a_sleep(loop, handled):
+    """A rain of signals makes no sleep early and ends no run."""
+    handled(USR1, lambda *args: None)
+    stop = threading.Event()
+
+    def rain():
+        while not stop.wait(0.002):
+            os.kill(ME, USR1)
+
+    async def main():
+        start = time.monotonic()
+        await asyncio.sleep(0.15)
+        return time.monotonic() - start
+
+    join = start_thread(rain)
+    took = run(loop, main())
+    stop.set()
+    join()
+    assert took >= 0.15
+
+
+def test_ignored_signals_do_nothing(loop, handled):
+    handled(USR1, signal.SIG_IGN)
+    handled(signal.SIGINT, signal.SIG_IGN)
+    kill_when_parked(loop, signal.SIGINT)
+    kill_when_parked(loop, USR1)
+    assert run(loop, asyncio.sleep(0.1, 5)) == 5
+
+
+# ---- the wakeup descriptor
+
+
+@pytest.mark.parametrize("end", ["stop", "error", "interrupt", "close"])
+def test_a_users_wakeup_descriptor_is_back_after_a_run(loop, sockets, end):
+    a, b = sockets.pair()
+    signal.set_wakeup_fd(b.fileno())
+
+    def leave():
+        if end == "interrupt":
+            raise KeyboardInterrupt
+        loop.stop()
+
+    async def fail():
+        raise Ours
+
+    try:
+        if end == "error":
+            with pytest.raises(Ours):
+                loop.run_until_complete(fail())
+        elif end == "interrupt":
+            loop.call_soon(leave)
+            with pytest.raises(KeyboardInterrupt):
+                loop.run_forever()
+        else:
+            loop.call_soon(leave)
+            loop.run_forever()
+        if end == "close":
+            loop.close()
+    finally:
+        found = signal.set_wakeup_fd(-1)
+    assert found == b.fileno()
+
+
+def test_no_wakeup_descriptor_stays_after_a_run(loop):
+    turn(loop)
+    run(loop, asyncio.sleep(0.001))
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(loop, sockets):
+    a, b = sockets.pair()
+    signal.set_wakeup_fd(b.fileno())
+    try:
+        in_thread(run, loop, asyncio.sleep(0.002))
+    finally:
+        found = signal.set_wakeup_fd(-1)
+    assert found == b.fileno()
+
+
+def test_ctrl_c_reaches_the_main_thread_beside_a_loop_in_another(new_loop):
+    """With loops in other threads the main thread's own waiting is interrupted."""
+    loop = new_loop()
+    join = start_thread(loop.run_forever)
+    main = new_loop()
+    kill_when_parked(main)
+    with pytest.raises(KeyboardInterrupt):
+        main.run_forever()
+    loop.call_soon_threadsafe(loop.stop)
+    join()
+
+
+def test_an_idle_loop_after_signals_sleeps(loop, handled):
+    """The byte that a signal leaves does not keep the loop awake."""
+    handled(USR1, lambda *args: None)
+    loop.add_signal_handler(USR2, bool)
+    for _ in range(5):
+        os.kill(ME, USR1)
+        os.kill(ME, USR2)
+    turn(loop, 3)
+    with cpu_below(0.1):
+        run(loop, asyncio.sleep(0.3))
+    loop.remove_signal_handler(USR2)
+
+
+# ---- children
+
+
+async def test_a_sigchld_handler_beside_subprocesses(loop):
+    got = []
+    loop.add_signal_handler(signal.SIGCHLD, got.append, 1)
+    proc = await asyncio.create_subprocess_exec(sys.executable, "-c", "raise SystemExit(4)")
+    assert await asyncio.wait_for(proc.wait(), LIMIT) == 4
+    await eventually(lambda: got)
+    assert loop.remove_signal_handler(signal.SIGCHLD) is True
+
+
+async def test_running_changes_no_disposition(loop):
+    def look():
+        handlers = {s: signal.getsignal(s) for s in signal.valid_signals()}
+        return handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    before = look()
+    proc = await asyncio.create_subprocess_exec("true")
+    await proc.wait()
+    await loop.getaddrinfo("localhost", 80)
+    await asyncio.sleep(0.001)
+    assert look() == before
