@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Who may include whom in csrc/, and how long a file may be. Prints what breaks the rule; exits with 1 then.
 
-    module -> process, net -> core -> state -> py -> CPython
-              core, net, process -> uv -> libuv
+module -> process, net -> core -> state -> py -> CPython, and core, net, process -> uv -> libuv.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def load(port: int, connections: int, seconds: float) -> dict[str, float]:
     clock = time.perf_counter
     for sock in socks:
         sock.setblocking(False)
-        selector.register(sock, selectors.EVENT_READ)
+        selector.register(sock, selectors.EVENT_READ, sock)
         pending[sock] = 0
     times: list[float] = []
     begin = clock()
@@ -67,7 +67,7 @@ def load(port: int, connections: int, seconds: float) -> dict[str, float]:
         if not events:
             raise RuntimeError("no answer within 10 s")
         for key, _ in events:
-            sock = key.fileobj
+            sock = key.data
             data = _some(sock)
             if not pending[sock] and not data.startswith(b"HTTP/1.1 200 "):
                 raise RuntimeError(f"the server answered {data[:60]!r}")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from . import libuv
 from .machine import Python, find_python, prepare
-from .steps import ROOT, WORK, Failure, answer, locked, quiet, relative, step
+from .steps import ROOT, WORK, Command, Failure, answer, locked, quiet, relative, step
 
 _FINDER = '''\
 """Written by tools/dev: makes `import uvpy` find the build in use, wherever Python is started."""
@@ -109,7 +109,7 @@ class Env:
             if todo:
                 requirements = sorted({r for name in todo for r in known[name]})
                 step(f"venv {self.key}: pip install the packages of {', '.join(todo)}")
-                pip = [self.python, "-m", "pip", "install", "-q", "--prefer-binary"]
+                pip: Command = [self.python, "-m", "pip", "install", "-q", "--prefer-binary"]
                 quiet([*pip, *requirements], f"venv-{self.key}", what="pip install")
                 done_file.write_text(json.dumps({**done, **{name: wanted[name] for name in todo}}))
         return self
@@ -149,7 +149,7 @@ class Env:
         if not stamp.exists() or json.loads(stamp.read_text()) != options:
             step(f"build {self.key}/{variant.name}: configure ({variant.what})")
             shutil.rmtree(folder, ignore_errors=True)
-            meson = [self.bin / "meson", "setup", folder, ROOT]
+            meson: Command = [self.bin / "meson", "setup", folder, ROOT]
             if not bundled:
                 meson.append("--wrap-mode=nofallback")
             quiet([*meson, *options], log, what="meson setup", env=env)

@@ -23,7 +23,7 @@ def run(env: Env, *, rounds: int, seconds: float, connections: int) -> int:
         ports = {kind: stack.enter_context(_server(env, kind)) for kind in LOOPS}
         for kind in LOOPS:
             _load(env, ports[kind], connections, 0.5)  # warm-up
-        step(f"load them in turn, {rounds} x {seconds:g} s each, {connections} keep-alive connections, from another process")
+        step(f"load them in turn, {rounds} x {seconds:g} s each, {connections} connections, from another process")
         for number in range(rounds):
             # There and back, so that neither always comes first.
             for kind in LOOPS if number % 2 == 0 else reversed(LOOPS):
@@ -56,7 +56,8 @@ def _server(env: Env, kind: str) -> Iterator[int]:
         env=environment(env.environment()),
         start_new_session=True,
     )
-    assert process.stdin and process.stdout
+    assert process.stdin
+    assert process.stdout
     try:
         line = process.stdout.readline()
         if not line:

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from . import gate
-from .steps import ROOT, WORK, Failure, quiet, relative, show, step
+from .steps import ROOT, WORK, Command, Failure, quiet, relative, show, step
 
 FOLDER = WORK / "fresh"
 BASE = FOLDER / "base.tar"
@@ -29,6 +29,14 @@ _NETWORK = (
     "etc/ssl/certs/ca-certificates.crt",
     "usr/local/share/ca-certificates",
 )
+
+_ENVIRONMENT = {
+    "HOME": "/root",
+    "TERM": "dumb",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    "CI": os.environ.get("CI", ""),
+}
 
 
 def run(commands: list[str], *, again: bool) -> int:
@@ -53,7 +61,7 @@ def _lay_out() -> None:
     if not BASE.exists():
         step("fresh: debootstrap bookworm (a minute)")
         shutil.rmtree(TREE, ignore_errors=True)
-        bootstrap = ["debootstrap", "--variant=minbase", "--include=git,python3", "bookworm", TREE]
+        bootstrap: Command = ["debootstrap", "--variant=minbase", "--include=git,python3", "bookworm", TREE]
         quiet(bootstrap, "fresh", what="debootstrap")
         quiet(["tar", "-C", TREE, "-cf", BASE, "."], "fresh", what="keeping the base system")
     step("fresh: unpack the base system")
@@ -86,13 +94,13 @@ def _clone() -> None:
 
 def _inside(command: str) -> int:
     """Runs a shell command in the bare system."""
+    clean = "env -i " + shlex.join(f"{name}={value}" for name, value in _ENVIRONMENT.items())
     script = "; ".join(
         [
             "set -e",
             *(f"mount --rbind /{name} {shlex.quote(str(TREE / name))}" for name in ("dev", "sys")),
             f"mount -t proc proc {shlex.quote(str(TREE / 'proc'))}",
-            "exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 CI=${CI:-} PATH=/usr/sbin:/usr/bin:/sbin:/bin "
-            f"chroot {shlex.quote(str(TREE))} /bin/sh -c {shlex.quote(command)}",
+            f"exec {clean} chroot {shlex.quote(str(TREE))} /bin/sh -c {shlex.quote(command)}",
         ]
     )
     return show(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import builds, lint
 from .builds import Env
-from .steps import ROOT, Failure, answer, show, step
+from .steps import ROOT, Command, Failure, answer, show, step
 
 BEHAVIOUR = ROOT.parent / "shared" / "behaviour" / "run.py"
 BEHAVIOUR_FILES = (
@@ -40,7 +40,7 @@ def static_libuv(env: Env) -> bool:
 
 def compat_slice(env: Env) -> bool:
     step("compat: a slice of CPython's own test_asyncio")
-    command = [env.python, ROOT / "compat" / "run.py", "--python", env.python, "--slice"]
+    command: Command = [env.python, ROOT / "compat" / "run.py", "--python", env.python, "--slice"]
     status = show(command, env=env.environment(), limit=900)
     if status == COMPAT_HAS_NO_TESTS:
         print(f"skipped: this Python ({env.base.path}) came without its own tests", flush=True)
@@ -48,7 +48,7 @@ def compat_slice(env: Env) -> bool:
     return status == 0
 
 
-def behaviour_command(env: Env, *rest: str) -> list[str | Path]:
+def behaviour_command(env: Env, *rest: str) -> Command:
     return [env.python, BEHAVIOUR, "--loop", "uvpy", "--python", str(env.python), *rest]
 
 

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from .steps import ROOT, WORK, Failure, quiet, relative, step
+from .steps import ROOT, WORK, Command, Failure, quiet, relative, step
 
 # The sdist that carries the wrap's version of libuv.
 CARRIER = "uvloop==0.23.0"
@@ -43,8 +43,8 @@ def _download(python: Path) -> Path:
     if not (folder / pattern).exists():
         # pip asks the sdist for its metadata, so its build requirements come along; as wheels they are quick.
         name = CARRIER.partition("==")[0]
-        command = [python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name, "-d", folder, CARRIER]
-        quiet(command, "libuv", what=f"downloading the sdist of {CARRIER}")
+        pip: Command = [python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name]
+        quiet([*pip, "-d", folder, CARRIER], "libuv", what=f"downloading the sdist of {CARRIER}")
     return folder / pattern
 
 

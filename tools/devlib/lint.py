@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from .builds import Env
-from .steps import ROOT, WORK, answer, environment, show, step
+from .steps import ROOT, WORK, Command, answer, environment, show, step
 
 PYTHON_FOLDERS = ("uvpy", "tests", "compat", "tools")
 STUBTEST_ALLOWLIST = ROOT / "tests" / "typing" / "stubtest_allowlist.txt"
@@ -42,7 +42,7 @@ def ruff(env: Env) -> bool:
 
 def mypy(env: Env) -> bool:
     good = show([env.bin / "mypy"]) == 0
-    stubtest = [env.python, "-m", "mypy.stubtest", "uvpy", "--concise"]
+    stubtest: Command = [env.python, "-m", "mypy.stubtest", "uvpy", "--concise"]
     if STUBTEST_ALLOWLIST.exists():
         stubtest += ["--allowlist", STUBTEST_ALLOWLIST]
     return show(stubtest, env=env.environment()) == 0 and good
@@ -53,7 +53,7 @@ def typed_use(env: Env) -> bool:
         return True
     good = show([env.bin / "mypy", "--strict", TYPED_USE]) == 0
     # basedpyright is pyright with its own rules on top; pyproject.toml puts it into pyright's standard mode.
-    pyright = [env.bin / "basedpyright", "--level", "error", "--pythonpath", env.python, TYPED_USE]
+    pyright: Command = [env.bin / "basedpyright", "--level", "error", "--pythonpath", env.python, TYPED_USE]
     return show(pyright, env=env.environment()) == 0 and good
 
 
@@ -76,8 +76,8 @@ def clang_tidy(env: Env) -> bool:
         stamp = stamps / mine.hexdigest()
         if stamp.exists():
             return ""
-        command = [env.bin / "clang-tidy", "--quiet", "-p", database, path]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT)
+        command: Command = [env.bin / "clang-tidy", "--quiet", "-p", database, path]
+        done = subprocess.run(command, capture_output=True, env=environment(), cwd=ROOT)
         if done.returncode == 0 and not done.stdout.strip():
             stamp.touch()
             return ""

@@ -134,7 +134,7 @@ def _missing(python: Python) -> list[tuple[str, str, str]]:
 
 
 def prepare(python: Python) -> Python:
-    """Installs what is missing where it may (root, apt-get); else says it, a line each. Returns the interpreter anew."""
+    """Installs what is missing where it may (root, apt-get), else says it, a line each; asks the interpreter anew."""
     missing = _missing(python)
     if not missing:
         return python

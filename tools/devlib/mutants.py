@@ -13,11 +13,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from pathlib import Path
 
 from . import builds, lint
 from .builds import Env
-from .steps import LOGS, ROOT, Failure, logged, quiet, relative, step
+from .steps import LOGS, ROOT, Command, Failure, logged, quiet, relative, step
 
 LIST = ROOT / "tools" / "mutants.toml"
 PROPERTIES = "tests/properties"
@@ -72,11 +71,11 @@ def run(env: Env, names: list[str]) -> int:
     return 0
 
 
-def _pytest(env: Env, tests: list[str]) -> list[str | Path]:
+def _pytest(env: Env, tests: list[str]) -> Command:
     return [env.bin / "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
 
 
-def _fails(command: list[str | Path], log: str, env: dict[str, str]) -> str:
+def _fails(command: Command, log: str, env: dict[str, str]) -> str:
     """The first failing test, or that the run hung or crashed; empty when all passed."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{log}.log"

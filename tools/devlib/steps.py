@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".work"
 LOGS = WORK / "logs"
 
+Command = list[str | Path]
+
 _started = time.monotonic()
 
 
