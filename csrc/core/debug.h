@@ -1,0 +1,30 @@
+// asyncio's debug mode: where a handle was made, callbacks that took long, calls from the wrong thread. Nothing here runs
+// outside debug mode.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "py/ref.h"
+
+namespace uvpy::core {
+
+class Loop;
+
+namespace debug {
+
+// traceback.StackSummary of the Python code that runs now, None where there is none; null with an exception set.
+py::Ref<> source_traceback(Loop& loop);
+
+// The checks of call_soon and its siblings: the thread and the callback. False with RuntimeError or TypeError set.
+bool check_call(Loop& loop, PyObject* callback, PyObject* method_name, bool check_thread);
+
+// Runs a handle and logs it when it took slow_callback_duration or longer. False when the loop must end.
+bool run_timed(Loop& loop, PyObject* handle);
+
+// Logs "Executing %s took %.3f seconds" for `what` (a new text is made only then). False with an exception set.
+bool log_if_slow(Loop& loop, double seconds, PyObject* what);
+
+// base_events.logger.debug(format, *args). False with an exception set.
+bool log(Loop& loop, const char* format, PyObject* first, PyObject* second = nullptr, PyObject* third = nullptr);
+
+}  // namespace debug
+}  // namespace uvpy::core

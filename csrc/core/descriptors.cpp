@@ -1,0 +1,149 @@
+// add_reader, add_writer and their private twins. Public calls refuse a transport's descriptor, as asyncio's do; the
+// texts are asyncio's and selectors'.
+// SPDX-License-Identifier: MIT
+#include "core/debug.h"
+#include "core/loop.h"
+#include "py/args.h"
+#include "py/call.h"
+
+namespace uvpy::core {
+
+namespace {
+
+// The number of a descriptor or of an object with fileno(); -1 with ValueError set. A negative number is one, too.
+int file_number(const ModuleState& state, PyObject* fd) {
+  py::Ref<> number;
+  if (PyLong_Check(fd)) {
+    number = py::borrow(fd);
+  } else {
+    py::Ref<> made = py::call_method(fd, state.names.fileno);
+    number = made ? py::steal(PyNumber_Long(made.get())) : py::Ref<>();
+    if (!number) {
+      if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0 && PyErr_ExceptionMatches(PyExc_TypeError) == 0 &&
+          PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
+        return -1;
+      }
+      PyErr_Clear();
+      PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
+      return -1;
+    }
+  }
+  int overflow = 0;
+  const long value = PyLong_AsLongAndOverflow(number.get(), &overflow);
+  if (overflow != 0 || value < 0 || value > INT_MAX) {
+    PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number.get());
+    return -1;
+  }
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+bool Loop::refuse_transport(PyObject* fd) {
+  return static_cast<bool>(py::call_method(object(), state_->names._ensure_fd_no_transport, fd));
+}
+
+PyObject* Loop::ensure_fd_no_transport(PyObject* fd) {
+  // The native half: uvpy.Loop asks for asyncio's own transports as well.
+  const int number = file_number(*state_, fd);
+  if (number < 0) {
+    return nullptr;
+  }
+  PyObject* found = watchers_.transport(number);
+  if (found == nullptr) {
+    Py_RETURN_NONE;
+  }
+  py::Ref<> transport = py::borrow(found);
+  py::Ref<> closing = py::call_method(transport.get(), state_->names.is_closing);
+  const int gone = closing ? PyObject_IsTrue(closing.get()) : -1;
+  if (gone != 0) {
+    return gone < 0 ? nullptr : Py_NewRef(Py_None);
+  }
+  PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", fd, transport.get());
+  return nullptr;
+}
+
+PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObject* const* args, Py_ssize_t nargs,
+                          PyObject* kwnames) {
+  if (nargs < 2) {
+    PyErr_Format(PyExc_TypeError, "%s() missing required positional argument: '%s'", name,
+                 nargs == 0 ? "fd" : "callback");
+    return nullptr;
+  }
+  PyObject* context = nullptr;
+  if (kwnames != nullptr && !py::parse_context(name, state_->names.context, args + nargs, kwnames, &context)) {
+    return nullptr;
+  }
+  if ((is_public && !refuse_transport(args[0])) || !check_closed()) {
+    return nullptr;
+  }
+  const int fd = file_number(*state_, args[0]);
+  if (fd < 0) {
+    return nullptr;
+  }
+  py::Ref<> handle = make_handle(state_->handle_type, args[1], args + 2, nargs - 2, context);
+  if (!handle || !watchers_.add(*this, fd, side, handle.dup())) {
+    return nullptr;
+  }
+  if (is_public) {
+    Py_RETURN_NONE;
+  }
+  return handle.release();
+}
+
+PyObject* Loop::remove_watch(unsigned side, bool is_public, PyObject* fd) {
+  if (is_public && !refuse_transport(fd)) {
+    return nullptr;
+  }
+  if (closed_) {
+    Py_RETURN_FALSE;
+  }
+  const int number = file_number(*state_, fd);
+  if (number < 0) {
+    return nullptr;
+  }
+  const int removed = watchers_.remove(*this, number, side);
+  return removed < 0 ? nullptr : PyBool_FromLong(removed);
+}
+
+PyObject* Loop::add_reader(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return add_watch(kReadable, "add_reader", true, args, nargs, kwnames);
+}
+PyObject* Loop::add_writer(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return add_watch(kWritable, "add_writer", true, args, nargs, kwnames);
+}
+PyObject* Loop::add_reader_private(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return add_watch(kReadable, "_add_reader", false, args, nargs, kwnames);
+}
+PyObject* Loop::add_writer_private(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return add_watch(kWritable, "_add_writer", false, args, nargs, kwnames);
+}
+PyObject* Loop::remove_reader(PyObject* fd) { return remove_watch(kReadable, true, fd); }
+PyObject* Loop::remove_writer(PyObject* fd) { return remove_watch(kWritable, true, fd); }
+PyObject* Loop::remove_reader_private(PyObject* fd) { return remove_watch(kReadable, false, fd); }
+PyObject* Loop::remove_writer_private(PyObject* fd) { return remove_watch(kWritable, false, fd); }
+
+PyObject* Loop::watched(PyObject* fd) {
+  // What asyncio's own transports ask a selector for: (events, reader, writer), or None.
+  const int number = file_number(*state_, fd);
+  if (number < 0) {
+    return nullptr;
+  }
+  const unsigned mask = watchers_.watched(number);
+  if (mask == 0) {
+    Py_RETURN_NONE;
+  }
+  PyObject* reader = watchers_.handle(number, kReadable);
+  PyObject* writer = watchers_.handle(number, kWritable);
+  return Py_BuildValue("(IOO)", mask, reader != nullptr ? reader : Py_None, writer != nullptr ? writer : Py_None);
+}
+
+PyObject* Loop::wakeup_fd() {
+  if (!check_closed()) {
+    return nullptr;
+  }
+  const int fd = interrupt_.write_end(*this);
+  return fd < 0 ? nullptr : PyLong_FromLong(fd);
+}
+
+}  // namespace uvpy::core

@@ -1,0 +1,62 @@
+// The GIL law of a loop (DESIGN.md laws 4 and 5): held throughout, given up for a blocking poll only, taken back by the
+// first callback after it. give() is called in the prepare callback, take() first in every other libuv callback.
+// Patience: where taking it back was seen to be slow (a busy thread holds the GIL for a whole switch interval), the
+// loop sets a short interval just before it gives the GIL up and puts the user's back as soon as it has it again.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+#include "state.h"
+
+namespace uvpy::core {
+
+class Gil {
+ public:
+  enum class Policy : unsigned char { adaptive, plain };
+
+  void set_state(ModuleState* state) { state_ = state; }
+  void set_policy(Policy policy) { policy_ = policy; }
+  Policy policy() const { return policy_; }
+
+  bool given() const { return saved_ != nullptr; }
+  void give();
+  void take() {
+    if (saved_ != nullptr) [[unlikely]] {
+      take_back();
+    }
+  }
+
+  // Whether the next give() will shorten the switch interval. Such a park is bounded: a program whose loop sleeps on
+  // gets its own interval back after kPatienceMs at the latest, and forget() is called.
+  bool impatient() const { return policy_ == Policy::adaptive && contended(); }
+  void forget() { history_ = 0; }
+  static constexpr int kPatienceMs = 1000;
+
+  std::uint64_t given_count() const { return given_count_; }
+  std::uint64_t contended_count() const { return contended_count_; }
+  std::uint64_t waited_ns() const { return waited_ns_; }
+
+  // In a forked child: the waits of the parent's other threads do not exist here.
+  static void after_fork_in_child(ModuleState* state);
+
+ private:
+  // Three of the last sixteen waits: one descheduled process does not make a convoy.
+  bool contended() const { return __builtin_popcount(history_ & 0xFFFFU) >= 3; }
+  void take_back();
+  void shorten();
+  void restore();
+
+  ModuleState* state_ = nullptr;
+  PyThreadState* saved_ = nullptr;
+  std::uint32_t history_ = 0;
+  Policy policy_ = Policy::adaptive;
+  bool shortened_ = false;
+  std::uint64_t given_count_ = 0;
+  std::uint64_t contended_count_ = 0;
+  std::uint64_t waited_ns_ = 0;
+};
+
+}  // namespace uvpy::core

@@ -1,0 +1,333 @@
+// Handle and ThreadSafeHandle. Called by the loop (run), by users and asyncio (cancel, repr). Texts come from the
+// interpreter's own asyncio.Handle, whose functions work on ours by duck typing, so they fit the version that runs.
+// SPDX-License-Identifier: MIT
+#include "core/handle.h"
+
+#include <cstddef>
+
+#include "core/debug.h"
+#include "core/loop.h"
+#include "core/report.h"
+#include "core/timer.h"
+#include "py/call.h"
+#include "py/method.h"
+
+namespace uvpy::core {
+
+bool Handle::init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
+  loop_ = py::borrow(loop.object());
+  callback_ = py::borrow(callback);
+  nargs_ = static_cast<unsigned>(nargs);
+  if (nargs == 1) {
+    args_ = py::borrow(args[0]);
+  } else if (nargs > 1) {
+    args_ = py::steal(PyTuple_New(nargs));
+    if (!args_) {
+      return false;
+    }
+    for (Py_ssize_t i = 0; i < nargs; ++i) {
+      PyTuple_SET_ITEM(args_.get(), i, Py_NewRef(args[i]));
+    }
+  }
+  context_ = context != nullptr ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
+  if (!context_) {
+    return false;
+  }
+  if (loop.debug()) [[unlikely]] {
+    source_traceback_ = debug::source_traceback(loop);
+    return static_cast<bool>(source_traceback_);
+  }
+  return true;
+}
+
+void Handle::init_bare(Loop& loop, PyObject* callback, PyObject* arg) {
+  loop_ = py::borrow(loop.object());
+  callback_ = py::borrow(callback);
+  args_ = py::borrow(arg);
+  nargs_ = arg != nullptr ? 1 : 0;
+}
+
+Loop& Handle::loop() const { return *py::state_of<Loop>(loop_.get()); }
+
+bool Handle::call_in_context(PyObject* callback, PyObject* args) {
+  py::Ref<> result;
+  if (nargs_ == 0) {
+    result = py::steal(PyObject_CallNoArgs(callback));
+  } else if (nargs_ == 1) {
+    result = py::call(callback, args);
+  } else {
+    auto* tuple = reinterpret_cast<PyTupleObject*>(args);
+    result = py::steal(PyObject_Vectorcall(callback, tuple->ob_item, nargs_, nullptr));
+  }
+  return static_cast<bool>(result);
+}
+
+bool Handle::run() {
+  if (!callback_) {
+    return true;  // cleared by the collector
+  }
+  // The callback may cancel this very handle, which drops its fields.
+  py::Ref<> callback = callback_.dup();
+  py::Ref<> args = args_.dup();
+  bool done = false;
+  if (context_) {
+    py::ContextScope scope(context_.get());
+    done = scope.entered() && call_in_context(callback.get(), args.get());
+  } else {
+    done = call_in_context(callback.get(), args.get());
+  }
+  if (done) [[likely]] {
+    return true;
+  }
+  py::Ref<> exc = py::take_error();
+  if (py::ends_the_loop(exc.get())) {
+    py::restore_error(std::move(exc));
+    return false;
+  }
+  py::Ref<> given = py::steal(args_tuple(args.get(), nargs_));
+  return given && report::callback_failed(loop(), object(), callback.get(), given.get(), exc.get(),
+                                          source_traceback_.get());
+}
+
+bool Handle::mark_cancelled() {
+  if (cancelled_) {
+    return true;
+  }
+  cancelled_ = true;
+  bool ok = true;
+  if (loop_ && loop().debug()) {
+    // Debug mode keeps the text, for a "took 2.5 seconds" that comes after the cancelling.
+    repr_ = py::steal(PyObject_Repr(object()));
+    ok = static_cast<bool>(repr_);
+  }
+  py::Ref<> callback = std::move(callback_);
+  py::Ref<> args = std::move(args_);
+  nargs_ = 0;
+  return ok;
+}
+
+PyObject* Handle::cancel() {
+  if (!mark_cancelled()) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Handle::cancelled() { return PyBool_FromLong(cancelled_ ? 1 : 0); }
+
+PyObject* Handle::run_method() {
+  if (!run()) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Handle::get_context() { return context_ ? Py_NewRef(context_.get()) : Py_NewRef(Py_None); }
+
+PyObject* Handle::repr_info() {
+  const ModuleState& state = loop().state();
+  return py::call_method(state.asyncio_handle, state.names._repr_info, object()).release();
+}
+
+PyObject* Handle::get_callback() { return Py_NewRef(callback_ ? callback_.get() : Py_None); }
+
+PyObject* Handle::get_args() {
+  if (cancelled_) {
+    Py_RETURN_NONE;
+  }
+  return args_tuple(args_.get(), nargs_);
+}
+
+PyObject* Handle::get_cancelled() { return cancelled(); }
+PyObject* Handle::get_loop() { return Py_NewRef(loop_ ? loop_.get() : Py_None); }
+
+PyObject* Handle::get_source_traceback() {
+  return Py_NewRef(source_traceback_ ? source_traceback_.get() : Py_None);
+}
+
+PyObject* Handle::get_repr() { return Py_NewRef(repr_ ? repr_.get() : Py_None); }
+PyObject* Handle::get_class() { return Py_NewRef(loop().state().asyncio_handle); }
+
+int Handle::visit(visitproc visit, void* arg) {
+  Py_VISIT(loop_.get());
+  Py_VISIT(callback_.get());
+  Py_VISIT(args_.get());
+  Py_VISIT(context_.get());
+  Py_VISIT(source_traceback_.get());
+  return 0;
+}
+
+void Handle::clear() {
+  // loop_ stays: it breaks no cycle that the others do not, and methods lean on it.
+  callback_.reset();
+  args_.reset();
+  nargs_ = 0;
+  context_.reset();
+  source_traceback_.reset();
+}
+
+PyObject* args_tuple(PyObject* args, unsigned nargs) {
+  if (nargs == 0) {
+    return PyTuple_New(0);
+  }
+  return nargs == 1 ? PyTuple_Pack(1, args) : Py_NewRef(args);
+}
+
+// ---- threadsafe
+
+ThreadSafeHandle::~ThreadSafeHandle() {
+  if (waiters_ != nullptr) {
+    PyThread_free_lock(waiters_);
+  }
+}
+
+bool ThreadSafeHandle::run() {
+  running_thread_ = PyThread_get_thread_ident();
+  const bool ok = Handle::run();
+  running_thread_ = 0;
+  if (waiters_ != nullptr) {
+    PyThread_release_lock(waiters_);
+  }
+  return ok;
+}
+
+void ThreadSafeHandle::wait_for_the_run() {
+  if (running_thread_ == 0 || running_thread_ == PyThread_get_thread_ident()) {
+    return;
+  }
+  py::Ref<> alive = py::borrow(object());
+  if (waiters_ == nullptr) {
+    waiters_ = PyThread_allocate_lock();
+    if (waiters_ == nullptr) {
+      return;
+    }
+    PyThread_acquire_lock(waiters_, NOWAIT_LOCK);  // on behalf of the run, which releases it
+  }
+  Py_BEGIN_ALLOW_THREADS
+  PyThread_acquire_lock(waiters_, WAIT_LOCK);
+  PyThread_release_lock(waiters_);  // for the next who waits
+  Py_END_ALLOW_THREADS
+}
+
+PyObject* ThreadSafeHandle::cancel_and_wait() {
+  wait_for_the_run();
+  return cancel();
+}
+
+PyObject* ThreadSafeHandle::cancelled_and_wait() {
+  wait_for_the_run();
+  return cancelled();
+}
+
+PyObject* ThreadSafeHandle::get_thread_safe_class() {
+  const ModuleState& state = loop().state();
+  return Py_NewRef(state.asyncio_thread_safe_handle != nullptr ? state.asyncio_thread_safe_handle
+                                                               : state.asyncio_handle);
+}
+
+// ---- tables
+
+PyObject* handle_repr(PyObject* self) {
+  // Handle, Timer and ThreadSafeHandle share the place of their state, which starts with the Handle.
+  const ModuleState& state = py::state_of<Handle>(self)->loop().state();
+  return py::call_method(state.asyncio_handle, state.names.__repr__, self).release();
+}
+
+namespace {
+
+static_assert(offsetof(py::Object<Handle>, state) == offsetof(py::Object<ThreadSafeHandle>, state));
+
+template <class T>
+std::span<PyMemberDef> members() {
+  static PyMemberDef rows[] = {
+      {"__weaklistoffset__", T_PYSSIZET, offsetof(py::Object<T>, weakrefs), READONLY, nullptr},
+      {nullptr, 0, 0, 0, nullptr},
+  };
+  return rows;
+}
+
+PyGetSetDef handle_attributes[] = {
+    py::getter<&Handle::get_class>("__class__", "asyncio.Handle, so that isinstance() holds."),
+    py::getter<&Handle::get_callback>("_callback", "The callback; None once cancelled."),
+    py::getter<&Handle::get_args>("_args", "Its positional arguments; None once cancelled."),
+    py::getter<&Handle::get_cancelled>("_cancelled", "Whether cancel() was called."),
+    py::getter<&Handle::get_loop>("_loop", "The loop."),
+    py::getter<&Handle::get_context>("_context", "The contextvars.Context that the callback runs in."),
+    py::getter<&Handle::get_source_traceback>("_source_traceback", "Where it was made, in debug mode."),
+    py::getter<&Handle::get_repr>("_repr", "The text kept by cancel() in debug mode."),
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyMethodDef handle_methods[] = {
+    py::method<&Handle::cancel>("cancel", "Cancel the callback. Calling it again, or after the run, does nothing."),
+    py::method<&Handle::cancelled>("cancelled", "Whether the callback was cancelled."),
+    py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
+    py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
+    py::method<&Handle::repr_info>("_repr_info", "The parts of the repr."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef thread_safe_attributes[] = {
+    py::getter<&ThreadSafeHandle::get_thread_safe_class>("__class__", "The class of asyncio that isinstance() sees."),
+    py::getter<&Handle::get_callback>("_callback", "The callback; None once cancelled."),
+    py::getter<&Handle::get_args>("_args", "Its positional arguments; None once cancelled."),
+    py::getter<&Handle::get_cancelled>("_cancelled", "Whether cancel() was called."),
+    py::getter<&Handle::get_loop>("_loop", "The loop."),
+    py::getter<&Handle::get_context>("_context", "The contextvars.Context that the callback runs in."),
+    py::getter<&Handle::get_source_traceback>("_source_traceback", "Where it was made, in debug mode."),
+    py::getter<&Handle::get_repr>("_repr", "The text kept by cancel() in debug mode."),
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyMethodDef thread_safe_methods[] = {
+    py::method<&ThreadSafeHandle::cancel_and_wait>("cancel",
+                                                   "Cancel the callback; in another thread wait while it runs."),
+    py::method<&ThreadSafeHandle::cancelled_and_wait>("cancelled",
+                                                      "Whether it was cancelled; in another thread wait while it runs."),
+    py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
+    py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
+    py::method<&Handle::repr_info>("_repr_info", "The parts of the repr."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+PyTypeObject* make_handle_type(PyObject* module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, const_cast<char*>("A callback scheduled on a uvpy loop; see asyncio.Handle.")},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Handle>::dealloc)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Handle>::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Handle>::clear)},
+      {Py_tp_repr, reinterpret_cast<void*>(&handle_repr)},
+      {Py_tp_members, members<Handle>().data()},
+      {Py_tp_getset, handle_attributes},
+      {Py_tp_methods, handle_methods},
+      {0, nullptr},
+  };
+  PyType_Spec spec = {"uvpy._core.Handle", sizeof(py::Object<Handle>), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                          Py_TPFLAGS_IMMUTABLETYPE,
+                      slots};
+  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+}
+
+PyTypeObject* make_thread_safe_handle_type(PyObject* module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, const_cast<char*>("A callback scheduled with call_soon_threadsafe; see asyncio.Handle.")},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<ThreadSafeHandle>::dealloc)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<ThreadSafeHandle>::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<ThreadSafeHandle>::clear)},
+      {Py_tp_repr, reinterpret_cast<void*>(&handle_repr)},
+      {Py_tp_members, members<ThreadSafeHandle>().data()},
+      {Py_tp_getset, thread_safe_attributes},
+      {Py_tp_methods, thread_safe_methods},
+      {0, nullptr},
+  };
+  PyType_Spec spec = {"uvpy._core.ThreadSafeHandle", sizeof(py::Object<ThreadSafeHandle>), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                          Py_TPFLAGS_IMMUTABLETYPE,
+                      slots};
+  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+}
+
+}  // namespace uvpy::core

@@ -1,0 +1,95 @@
+// Handle: a callback that waits to be run, asyncio.Handle for everybody who asks. Timers and threadsafe calls are kinds
+// of it. The ready ring owns one reference while the handle is queued; asyncio's accelerator throws the one it gets away.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "py/object.h"
+#include "py/ref.h"
+#include "state.h"
+
+namespace uvpy::core {
+
+class Loop;
+
+class Handle {
+ public:
+  static constexpr bool kWeakrefs = true;
+  static constexpr bool kDict = false;
+  static constexpr bool kFinalizer = false;
+  static constexpr std::size_t kBaseWords = 0;
+
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  // Fills a new handle; the context is copied when none is given. False with an exception set.
+  bool init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  // For a handle whose callback brings its own context along.
+  void init_bare(Loop& loop, PyObject* callback, PyObject* arg);
+
+  PyObject* object() const { return py::object_of(this); }
+  Loop& loop() const;
+  bool is_cancelled() const { return cancelled_; }
+
+  // Runs the callback in its context. False when an exception is set that ends the loop.
+  bool run();
+
+  // What asyncio and its users call.
+  PyObject* cancel();
+  PyObject* cancelled();
+  PyObject* run_method();
+  PyObject* get_context();
+  PyObject* repr_info();
+  PyObject* get_callback();
+  PyObject* get_args();
+  PyObject* get_cancelled();
+  PyObject* get_loop();
+  PyObject* get_source_traceback();
+  PyObject* get_repr();
+  PyObject* get_class();
+
+  int visit(visitproc visit, void* arg);
+  void clear();
+
+ protected:
+  // cancel() without the waiting and without taking a timer out of its heap. False with an exception set.
+  bool mark_cancelled();
+
+ private:
+  bool call_in_context(PyObject* callback, PyObject* args);
+
+  py::Ref<> loop_;
+  py::Ref<> callback_;
+  py::Ref<> args_;  // nothing, the one argument, or a tuple of more
+  py::Ref<> context_;
+  py::Ref<> source_traceback_;
+  py::Ref<> repr_;
+  unsigned nargs_ = 0;
+  bool cancelled_ = false;
+};
+
+// From call_soon_threadsafe since 3.14: cancel() and cancelled() in another thread wait while the callback runs.
+class ThreadSafeHandle : public Handle {
+ public:
+  ~ThreadSafeHandle();
+  bool run();
+  PyObject* cancel_and_wait();
+  PyObject* cancelled_and_wait();
+  PyObject* get_thread_safe_class();
+
+ private:
+  void wait_for_the_run();
+
+  unsigned long running_thread_ = 0;
+  PyThread_type_lock waiters_ = nullptr;  // held by the run; made by the first who waits
+};
+
+// The arguments of a handle as a new tuple: none, one, or the tuple that they already are.
+PyObject* args_tuple(PyObject* args, unsigned nargs);
+
+PyTypeObject* make_handle_type(PyObject* module);
+PyTypeObject* make_thread_safe_handle_type(PyObject* module);
+// repr of a handle of any kind: the interpreter's own text.
+PyObject* handle_repr(PyObject* self);
+
+}  // namespace uvpy::core

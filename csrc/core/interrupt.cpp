@@ -1,0 +1,146 @@
+// Signals while parked. Called by the loop around a run and by its watchers when the pipe is readable.
+// SPDX-License-Identifier: MIT
+#include "core/interrupt.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "core/loop.h"
+#include "py/call.h"
+
+namespace uvpy::core {
+
+namespace {
+
+// signal.set_wakeup_fd(fd), quietly when the pipe is full: one byte is as good as a thousand. The fd before, or -2
+// with an exception set.
+int set_wakeup_fd(const ModuleState& state, int fd, bool quiet) {
+  py::Ref<> number = py::steal(PyLong_FromLong(fd));
+  py::Ref<> kwnames = py::steal(PyTuple_Pack(1, state.names.warn_on_full_buffer));
+  if (!number || !kwnames) {
+    return -2;
+  }
+  PyObject* argv[] = {number.get(), quiet ? Py_False : Py_True};
+  py::Ref<> before = py::steal(PyObject_Vectorcall(state.set_wakeup_fd, argv, 1, kwnames.get()));
+  return before ? static_cast<int>(PyLong_AsLong(before.get())) : -2;
+}
+
+bool in_main_thread(const ModuleState& state, bool* answer) {
+  py::Ref<> main = py::call(state.main_thread);
+  py::Ref<> ident = main ? py::get_attr(main.get(), state.names.ident) : py::Ref<>();
+  if (!ident) {
+    return false;
+  }
+  *answer = ident.get() != Py_None && PyLong_AsUnsignedLong(ident.get()) == PyThread_get_thread_ident();
+  return PyErr_Occurred() == nullptr;
+}
+
+}  // namespace
+
+bool Interrupt::open(Loop& loop) {
+  if (read_ >= 0) {
+    return true;
+  }
+  int ends[2];
+#ifdef __linux__
+  if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) < 0) {
+    py::raise_os_error(errno);
+    return false;
+  }
+#else
+  if (pipe(ends) < 0) {
+    py::raise_os_error(errno);
+    return false;
+  }
+  for (int fd : ends) {
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+#endif
+  const int error = loop.watchers().add_native(loop, ends[0], &Interrupt::on_ready, &loop);
+  if (error != 0) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+    py::raise_os_error(error);
+    return false;
+  }
+  --loop.watchers().foreign_;  // our own wake-up: it alone need not be polled for
+  read_ = ends[0];
+  write_ = ends[1];
+  return true;
+}
+
+int Interrupt::write_end(Loop& loop) { return open(loop) ? write_ : -1; }
+
+bool Interrupt::begin(Loop& loop) {
+  const ModuleState& state = loop.state();
+  bool main = false;
+  if (!in_main_thread(state, &main)) {
+    return false;
+  }
+  if (!main) {
+    return true;
+  }
+  if (!open(loop)) {
+    return false;
+  }
+  const int before = set_wakeup_fd(state, write_, true);
+  if (before == -2) {
+    return false;
+  }
+  users_ = before == write_ ? -1 : before;
+  active_ = true;
+  return true;
+}
+
+void Interrupt::end(Loop& loop) {
+  if (!active_) {
+    return;
+  }
+  active_ = false;
+  py::SavedError error;
+  const ModuleState& state = loop.state();
+  const int ours = set_wakeup_fd(state, users_, false);
+  if (ours == -2) {
+    PyErr_Clear();  // the user's descriptor was closed meanwhile: there is nothing to put back
+    set_wakeup_fd(state, -1, false);
+  } else if (ours != write_ && ours >= 0) {
+    set_wakeup_fd(state, ours, false);  // set by the program during the run: that one stays
+  }
+  PyErr_Clear();
+  drain();
+}
+
+void Interrupt::drain() const {
+  char bytes[512];
+  ssize_t count;
+  while ((count = ::read(read_, bytes, sizeof bytes)) > 0) {
+    if (active_ && users_ >= 0) {
+      // A program that watches a wakeup fd of its own hears its signals during the run, too.
+      static_cast<void>(!::write(users_, bytes, static_cast<std::size_t>(count)));
+    }
+  }
+}
+
+void Interrupt::on_ready(void* owner) {
+  auto* loop = static_cast<Loop*>(owner);
+  loop->interrupt().drain();
+  // Runs Python's handlers; what one raises leaves the run.
+  if (PyErr_CheckSignals() < 0) {
+    loop->leave_with_error();
+  }
+}
+
+void Interrupt::close(Loop& loop) {
+  if (read_ >= 0) {
+    ++loop.watchers().foreign_;
+    loop.watchers().remove_native(read_);
+    ::close(read_);
+    ::close(write_);
+    read_ = write_ = -1;
+  }
+}
+
+}  // namespace uvpy::core

@@ -1,0 +1,37 @@
+// Interrupt: Ctrl-C and other signals while the loop is parked. libuv retries its poll when a signal interrupts it, so
+// Python's C handler must make a descriptor readable that the loop watches: a pipe of ours is Python's wakeup fd while
+// the loop runs in the main thread, and the user's own is put back afterwards. The bytes only wake: which signals came
+// Python knows itself, and no burst can lose one.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "py/ref.h"
+
+namespace uvpy::core {
+
+class Loop;
+
+class Interrupt {
+ public:
+  // Around a run; begin() does nothing outside the main thread. False with an exception set.
+  bool begin(Loop& loop);
+  // Keeps a current exception.
+  void end(Loop& loop);
+  // The end that Python may write to, made when it is first asked for; -1 with an exception set.
+  int write_end(Loop& loop);
+  // Whether signals are this loop's business now.
+  bool active() const { return active_; }
+  void close(Loop& loop);
+
+ private:
+  bool open(Loop& loop);
+  void drain() const;
+  static void on_ready(void* owner);
+
+  int read_ = -1;
+  int write_ = -1;
+  int users_ = -1;  // the wakeup fd that was set before the run
+  bool active_ = false;
+};
+
+}  // namespace uvpy::core

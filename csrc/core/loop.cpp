@@ -1,0 +1,565 @@
+// The loop's turn and life: poll, timers, batch, flush; run, stop, close. Everything that schedules is in schedule.cpp.
+// SPDX-License-Identifier: MIT
+#include "core/loop.h"
+
+#include <time.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "core/debug.h"
+#include "core/report.h"
+#include "py/call.h"
+#include "py/mutant.h"
+
+namespace uvpy::core {
+
+namespace {
+
+std::int64_t monotonic_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+}  // namespace
+
+// ---- life
+
+bool Loop::open(ModuleState* state) {
+  state_ = state;
+  gil_.set_state(state);
+  const uv::Status made = uv_loop_init(&uv_);
+  if (!made.ok()) {
+    raise_uv_error(made);
+    return false;
+  }
+  uv_open_ = true;
+  LoopList::add(this);
+  // Prepare handles run in reverse order of their start: the one that gives the GIL up is started before any other, and
+  // so stays the last. It is also the active handle that keeps uv_run from returning at once.
+  uv_prepare_init(&uv_, prepare_.get());
+  prepare_.opened(this);
+  uv_prepare_start(prepare_.get(), &Loop::on_prepare);
+  uv_check_init(&uv_, check_.get());
+  check_.opened(this);
+  uv_check_start(check_.get(), &Loop::on_check);
+  uv_idle_init(&uv_, idle_.get());
+  idle_.opened(this);
+  uv_timer_init(&uv_, timer_.get());
+  timer_.opened(this);
+  const uv::Status async = uv_async_init(&uv_, async_.get(), &Loop::on_async);
+  if (!async.ok()) {
+    raise_uv_error(async);
+    return false;
+  }
+  async_.opened(this);
+  closed_ = false;
+  return true;
+}
+
+Loop::~Loop() {
+  close_uv();
+  if (state_ != nullptr) {
+    LoopList::remove(this);
+  }
+  std::free(slab_);
+}
+
+void Loop::close_uv() {
+  if (!uv_open_) {
+    return;
+  }
+  uv_open_ = false;
+  closed_ = true;
+  if (foreign_) {
+    // The kernel's side of these is the parent's, too: closing would make the parent deaf. The memory is given up.
+    prepare_.leak();
+    check_.leak();
+    idle_.leak();
+    timer_.leak();
+    async_.leak();
+    watchers_.leak();
+    for (Resource* r = resources_.first(); r != nullptr; r = Resources::next(r)) {
+      r->leak();
+    }
+    return;
+  }
+  interrupt_.close(*this);
+  watchers_.close(&Loop::on_closed);
+  for (Resource* r = resources_.first(); r != nullptr;) {
+    Resource* next = Resources::next(r);
+    py::Ref<> alive = py::borrow(r->object());
+    r->end_with_loop();
+    r = next;
+  }
+  prepare_.close(&Loop::on_closed);
+  check_.close(&Loop::on_closed);
+  idle_.close(&Loop::on_closed);
+  timer_.close(&Loop::on_closed);
+  async_.close(&Loop::on_closed);
+  // Nothing but close callbacks is left to run; each round runs those that are there.
+  while (uv_run(&uv_, UV_RUN_NOWAIT) != 0) {
+  }
+  while (uv_loop_close(&uv_) == UV_EBUSY) {
+    // A handle that is not ours, made through the bare uv_loop_t: its owner's data is not touched.
+    uv_walk(
+        &uv_,
+        [](uv_handle_t* handle, void*) {
+          if (uv_is_closing(handle) == 0) {
+            uv_close(handle, nullptr);
+          }
+        },
+        nullptr);
+    uv_run(&uv_, UV_RUN_NOWAIT);
+  }
+}
+
+void Loop::on_closed(uv_handle_t* handle) {
+  auto* loop = static_cast<Loop*>(handle->data);
+  if (handle == loop->prepare_.base()) {
+    loop->prepare_.closed();
+  } else if (handle == loop->check_.base()) {
+    loop->check_.closed();
+  } else if (handle == loop->idle_.base()) {
+    loop->idle_.closed();
+  } else if (handle == loop->timer_.base()) {
+    loop->timer_.closed();
+  } else if (handle == loop->async_.base()) {
+    loop->async_.closed();
+  } else {
+    loop->watchers_.closed();
+  }
+}
+
+PyObject* Loop::shutdown() {
+  // The last step of close(). References go first: what they free may still look at the (closed) loop.
+  ready_.clear();
+  timers_.clear();
+  close_uv();
+  task_factory_.reset();
+  current_handle_.reset();
+  Py_RETURN_NONE;
+}
+
+void Loop::before_fork() {
+  if (!gil_.given() && in_turn_ && thread_id_ == PyThread_get_thread_ident()) {
+    flush_writes();
+  }
+}
+
+void Loop::after_fork_in_child() {
+  foreign_ = true;
+  running_ = running_ && thread_id_ == PyThread_get_thread_ident();
+}
+
+int Loop::visit(visitproc visit, void* arg) {
+  Py_VISIT(leaving_.get());
+  Py_VISIT(current_handle_.get());
+  Py_VISIT(task_factory_.get());
+  Py_VISIT(old_asyncgen_hooks_.get());
+  if (int result = ready_.visit(visit, arg)) {
+    return result;
+  }
+  if (int result = timers_.visit(visit, arg)) {
+    return result;
+  }
+  if (int result = watchers_.visit(visit, arg)) {
+    return result;
+  }
+  return resources_.visit(visit, arg);
+}
+
+void Loop::clear() {
+  ready_.clear();
+  timers_.clear();
+  task_factory_.reset();
+  current_handle_.reset();
+  old_asyncgen_hooks_.reset();
+  leaving_.reset();
+}
+
+// ---- run
+
+PyObject* Loop::run_forever() {
+  if (!check_closed()) {
+    return nullptr;
+  }
+  if (foreign_) {
+    PyErr_SetString(PyExc_RuntimeError, "This event loop belongs to the process that was forked: make a new one");
+    return nullptr;
+  }
+  // By name: a subclass may override the two hooks, as asyncio's own code allows since 3.13.
+  if (!py::call_method(object(), state_->names._run_forever_setup)) {
+    return nullptr;
+  }
+  const bool ok = run();
+  {
+    py::SavedError error;
+    if (!py::call_method(object(), state_->names._run_forever_cleanup)) {
+      // A signal may have raised half-way; the clean-up is the same however often it runs.
+      py::SavedError interrupted;
+      py::call_method(object(), state_->names._run_forever_cleanup);
+    }
+  }
+  if (!ok || PyErr_Occurred() != nullptr) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Loop::run_forever_setup() {
+  const ModuleState& s = *state_;
+  if (!check_closed()) {
+    return nullptr;
+  }
+  if (running_) {
+    PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
+    return nullptr;
+  }
+  py::Ref<> other = py::call(s.get_running_loop);
+  if (!other) {
+    return nullptr;
+  }
+  if (other.get() != Py_None) {
+    PyErr_SetString(PyExc_RuntimeError, "Cannot run the event loop while another loop is running");
+    return nullptr;
+  }
+  py::Ref<> hooks = py::call(s.get_asyncgen_hooks);
+  py::Ref<> first = py::get_attr(object(), s.names._asyncgen_firstiter_hook);
+  py::Ref<> final = py::get_attr(object(), s.names._asyncgen_finalizer_hook);
+  if (!hooks || !first || !final) {
+    return nullptr;
+  }
+  if (debug_ && !py::call_method(object(), s.names._set_coroutine_origin_tracking, Py_True)) {
+    return nullptr;
+  }
+  thread_id_ = PyThread_get_thread_ident();
+  running_ = true;
+  old_asyncgen_hooks_ = std::move(hooks);
+  if (!py::call(s.set_asyncgen_hooks, first.get(), final.get()) || !py::call(s.set_running_loop, object())) {
+    py::SavedError error;
+    py::Ref<> undone = py::steal(run_forever_cleanup());
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Loop::run_forever_cleanup() {
+  const ModuleState& s = *state_;
+  // The one Python function among the steps, in which a signal handler may raise; the rest is done all the same, and
+  // whoever calls again gets this step again. It does nothing where the tracking is off.
+  bool ok = static_cast<bool>(py::call_method(object(), s.names._set_coroutine_origin_tracking, Py_False));
+  if (running_) {
+    py::SavedError error;
+    stopping_ = false;
+    thread_id_ = 0;
+    running_ = false;
+    ok = static_cast<bool>(py::call(s.set_running_loop, Py_None)) && ok;
+    if (old_asyncgen_hooks_) {
+      py::Ref<> hooks = std::move(old_asyncgen_hooks_);
+      ok = py::call(s.set_asyncgen_hooks, PyTuple_GET_ITEM(hooks.get(), 0), PyTuple_GET_ITEM(hooks.get(), 1)) && ok;
+    }
+  }
+  if (!ok) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+bool Loop::run() {
+  if (!interrupt_.begin(*this)) {
+    return false;
+  }
+  bool ok = true;
+  do {
+    ok = turn_once();
+  } while (ok && !stopping_);
+  interrupt_.end(*this);
+  return ok;
+}
+
+PyObject* Loop::run_once() {
+  // One turn, for programs that drive the loop themselves between _run_forever_setup and _run_forever_cleanup.
+  if (!check_closed()) {
+    return nullptr;
+  }
+  if (in_turn_) {
+    PyErr_SetString(PyExc_RuntimeError, "uvpy's loop cannot be run from inside one of its own callbacks");
+    return nullptr;
+  }
+  const bool begun = !interrupt_.active();
+  if (begun && !interrupt_.begin(*this)) {
+    return nullptr;
+  }
+  const bool ok = turn_once();
+  if (begun) {
+    interrupt_.end(*this);
+  }
+  if (!ok) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Loop::stop() {
+  stopping_ = true;
+  Py_RETURN_NONE;
+}
+
+// ---- the turn
+
+bool Loop::turn_once() {
+  ++turns_;
+  in_turn_ = true;
+  last_turn_callbacks_ = turn_callbacks_;
+  turn_callbacks_ = 0;
+  const bool ok = poll() && queue_due_timers() && run_batch();
+  in_turn_ = false;
+  if (resources_.has_dirty()) {
+    py::SavedError error;
+    flush_writes();
+  }
+  return ok && (!leaving_ || raise_leaving());
+}
+
+bool Loop::nothing_to_poll_for() const {
+  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !watchers_.needs_arming();
+}
+
+bool Loop::poll() {
+  may_block_ = ready_.empty() && !stopping_;
+  if (may_block_ && !timers_.empty()) {
+    long ms = 0;
+    if (!wait_for_timers(&ms)) {
+      return false;
+    }
+    may_block_ = ms != 0;
+  }
+  if (!may_block_ && nothing_to_poll_for()) {
+    ++polls_skipped_;
+  } else {
+    ++polls_;
+    if (watchers_.needs_arming()) {
+      const int error = watchers_.arm(*this);
+      if (error != 0) {
+        py::raise_os_error(error);
+        return false;
+      }
+    }
+    uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
+    gil_.take();
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
+  }
+  // Handlers run between bytecodes, too; this is for turns that execute none.
+  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
+    return false;
+  }
+  return true;
+}
+
+void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before_poll(); }
+
+void Loop::before_poll() {
+  // Write callbacks that ran earlier in uv_run may have written, and filled the ring.
+  flush_writes();
+  if (!may_block_) {
+    return;
+  }
+  bool block = ready_.empty() && !stopping_ && !leaving_;
+  long ms = -1;
+  if (block) {
+    if (!wait_for_timers(&ms)) {
+      leave_with_error();
+      block = false;
+    }
+    block = block && ms != 0;
+  }
+  if (!block) {
+    // The time-out is computed after the prepare callbacks, and an active idle handle makes it zero.
+    uv_idle_start(idle_.get(), &Loop::on_idle);
+    return;
+  }
+  bounded_ = gil_.impatient() && (ms < 0 || ms > Gil::kPatienceMs);
+  if (bounded_) {
+    ms = Gil::kPatienceMs;
+  }
+  if (ms >= 0) {
+    uv_update_time(&uv_);
+    uv_timer_start(timer_.get(), &Loop::on_timer, static_cast<std::uint64_t>(ms), 0);
+  } else if (uv_is_active(timer_.base()) != 0) {
+    uv_timer_stop(timer_.get());
+  }
+  woken_ = false;
+  gil_.give();
+}
+
+void Loop::on_check(uv_check_t* handle) {
+  auto* loop = uv::owner_of<Loop>(handle);
+  loop->gil_.take();
+  uv_idle_stop(loop->idle_.get());
+}
+
+void Loop::on_idle(uv_idle_t*) {}
+
+void Loop::on_async(uv_async_t* handle) { uv::owner_of<Loop>(handle)->gil_.take(); }
+
+void Loop::on_timer(uv_timer_t* handle) {
+  auto* loop = uv::owner_of<Loop>(handle);
+  loop->gil_.take();
+  if (loop->bounded_) {
+    loop->gil_.forget();  // nothing came while we were impatient: the user's interval holds for the rest
+  }
+}
+
+void Loop::wake() {
+  if (gil_.given() && !woken_) {
+    woken_ = true;
+    if constexpr (!py::mutant("wakeup-lost")) {
+      uv_async_send(async_.get());
+    }
+  }
+}
+
+bool Loop::wait_for_timers(long* ms) {
+  *ms = -1;
+  if (timers_.empty()) {
+    return true;
+  }
+  double now = 0;
+  if (!time_now(&now)) {
+    return false;
+  }
+  // asyncio parks for a day at most.
+  constexpr double kLongest = 24 * 3600;
+  double wait = timers_.empty() ? kLongest : timers_.first_deadline() - now;
+  if (wait > kLongest) {
+    wait = kLongest;
+  }
+  *ms = wait <= 0 ? 0 : static_cast<long>(std::ceil(wait * 1e3));
+  return true;
+}
+
+bool Loop::queue_due_timers() {
+  if (timers_.empty()) {
+    return true;
+  }
+  double now = 0;
+  if (!time_now(&now)) {
+    return false;
+  }
+  // As asyncio: due within the resolution of the clock, which is a nanosecond, or what a double can tell apart.
+  double end = now + 1e-9;
+  if (end == now) {
+    end = std::nextafter(now, HUGE_VAL);
+  }
+  if constexpr (py::mutant("timer-early")) {
+    end += 0.005;
+  }
+  while (!timers_.empty() && timers_.first_deadline() < end) {
+    if (!ready_.push(timers_.pop())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Loop::run_batch() {
+  for (std::size_t left = ready_.size(); left > 0 && !ready_.empty(); --left) {
+    py::Ref<> handle = ready_.pop();
+    if (py::state_of<Handle>(handle.get())->is_cancelled()) {
+      continue;
+    }
+    count_callback();
+    if (!(debug_ ? debug::run_timed(*this, handle.get()) : run_handle(handle.get()))) {
+      if constexpr (py::mutant("tail-dropped")) {
+        py::SavedError error;
+        while (--left > 0 && !ready_.empty()) {
+          ready_.pop();
+        }
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Loop::run_handle(PyObject* handle) {
+  auto* state = py::state_of<Handle>(handle);
+  if constexpr (py::kThreadSafeHandles) {
+    if (Py_TYPE(handle) == state_->thread_safe_handle_type) {
+      return py::state_of<ThreadSafeHandle>(handle)->run();
+    }
+  }
+  return state->run();
+}
+
+// ---- leaving
+
+void Loop::leave_with_error() {
+  py::Ref<> exc = py::take_error();
+  if (!leaving_) {
+    leaving_ = std::move(exc);
+  }
+}
+
+bool Loop::raise_leaving() {
+  py::restore_error(std::move(leaving_));
+  return false;
+}
+
+// ---- gathered writes
+
+void Loop::count_callback() {
+  ++turn_callbacks_;
+  if (resources_.has_dirty() && monotonic_ns() - dirty_since_ > kGatherNs) {
+    flush_writes();
+  }
+}
+
+void Loop::mark_dirty(Resource* resource) {
+  if (!resources_.has_dirty()) {
+    dirty_since_ = monotonic_ns();
+  }
+  resources_.mark_dirty(resource);
+}
+
+void Loop::flush_writes() {
+  while (Resource* resource = resources_.take_dirty()) {
+    py::Ref<> alive = py::borrow(resource->object());
+    resource->flush();
+  }
+}
+
+char* Loop::slab() {
+  if (slab_ == nullptr) {
+    slab_ = static_cast<char*>(std::malloc(kSlabSize));
+  }
+  return slab_;
+}
+
+// ---- the module's loops
+
+void LoopList::add(Loop* loop) {
+  Loop*& first = loop->state_->loops;
+  loop->next_ = first;
+  if (first != nullptr) {
+    first->previous_ = loop;
+  }
+  first = loop;
+}
+
+void LoopList::remove(Loop* loop) {
+  Loop*& first = loop->state_->loops;
+  if (loop->previous_ == nullptr && first != loop) {
+    return;  // open() failed before it was listed
+  }
+  (loop->previous_ != nullptr ? loop->previous_->next_ : first) = loop->next_;
+  if (loop->next_ != nullptr) {
+    loop->next_->previous_ = loop->previous_;
+  }
+}
+
+}  // namespace uvpy::core

@@ -1,0 +1,267 @@
+// Loop: the scheduler, base of uvpy.Loop beside asyncio.BaseEventLoop. One iteration, in asyncio's order: poll (the
+// transports' callbacks run in it, readers and writers are queued by it), queue the timers that are due, run exactly the
+// handles present, flush what was written; then honour stop(). loop.cpp has the turn and the loop's life, schedule.cpp
+// what schedules callbacks, loop_type.cpp the attributes and tables.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "core/gil.h"
+#include "core/handle.h"
+#include "core/interrupt.h"
+#include "core/ready.h"
+#include "core/resource.h"
+#include "core/timer.h"
+#include "core/watcher.h"
+#include "py/object.h"
+#include "py/ref.h"
+#include "state.h"
+#include "uv/handle.h"
+
+namespace uvpy::core {
+
+class Loop {
+ public:
+  static constexpr bool kWeakrefs = false;  // uvpy.Loop, the Python subclass, brings both
+  static constexpr bool kDict = false;
+  static constexpr bool kFinalizer = false;  // the inherited BaseEventLoop.__del__ is the finalizer
+  static constexpr std::size_t kBaseWords = 0;
+
+  // Methods that asyncio's code finds by name on the loop, and ours calls directly unless somebody has overridden them.
+  enum Hook : unsigned { kTime = 1, kCallSoon = 2, kCallAt = 4, kCallLater = 8 };
+
+  Loop() = default;
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  ~Loop();
+
+  // Makes the libuv loop. False with an exception set.
+  bool open(ModuleState* state);
+
+  PyObject* object() const { return py::object_of(this); }
+  ModuleState& state() const { return *state_; }
+  uv_loop_t* uv() { return &uv_; }
+  Gil& gil() { return gil_; }
+  ReadyRing& ready() { return ready_; }
+  TimerHeap& timers() { return timers_; }
+  Watchers& watchers() { return watchers_; }
+  Interrupt& interrupt() { return interrupt_; }
+  Resources& resources() { return resources_; }
+
+  bool debug() const { return debug_; }
+  bool is_running() const { return running_; }
+  bool is_closed() const { return closed_; }
+  unsigned long thread_id() const { return thread_id_; }
+  bool is_foreign() const { return foreign_; }
+  void set_current_handle(PyObject* handle) { current_handle_ = py::borrow(handle); }
+
+  // ---- for the rest of the core and for net
+
+  // asyncio's self._loop.call_soon(callback[, arg]): an override is honoured. False with an exception set.
+  bool call_soon_for(PyObject* callback, PyObject* arg);
+  bool call_later_for(double delay, PyObject* callback);
+  // The loop's clock, an overridden time() honoured. False with an exception set.
+  bool time_now(double* now);
+  // Whether somebody overrides that method on the instance or in a subclass; one compare where nobody does.
+  bool overridden(unsigned hook) {
+    if (Py_TYPE(object())->tp_version_tag != type_tag_ || type_tag_ == 0) [[unlikely]] {
+      look_at_type();
+    }
+    return ((type_hooks_ | instance_hooks_) & hook) != 0;
+  }
+  bool check_closed() const;
+
+  // Runs a handle of any kind. False when an exception is set that ends the run.
+  bool run_handle(PyObject* handle);
+  // Brings a parked loop out of its poll; from any thread that holds the GIL.
+  void wake();
+  // The exception set now ends the run; the first one counts. For libuv callbacks, which have no caller.
+  void leave_with_error();
+  bool is_leaving() const { return static_cast<bool>(leaving_); }
+
+  // Gathered writes: whether one made now is to wait for the end of the turn, by the load or because its transport
+  // has been seen to write several times a turn.
+  bool gathers(bool many_writes) const { return gather_writes_ && in_turn_ && (many_writes || busy()); }
+  void mark_dirty(Resource* resource);
+  void flush_writes();
+  std::uint64_t turn() const { return turns_; }
+  // A libuv callback that runs user code counts as a callback of the turn.
+  void count_callback();
+  char* slab();
+  static constexpr std::size_t kSlabSize = 256 * 1024;
+  void closing_begins() { ++closing_; }
+  void closing_ends() { --closing_; }
+
+  // ---- Python methods: life
+  PyObject* run_forever();
+  PyObject* run_once();
+  PyObject* run_forever_setup();
+  PyObject* run_forever_cleanup();
+  PyObject* stop();
+  PyObject* shutdown();
+  PyObject* is_running_method();
+  PyObject* is_closed_method();
+  PyObject* get_debug();
+  PyObject* core_stats();
+  PyObject* debug_handles();
+  PyObject* set_gil_policy(PyObject* name);
+  PyObject* get_gil_policy();
+
+  // ---- Python methods: scheduling
+  PyObject* time();
+  PyObject* call_soon(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* call_soon_threadsafe(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* call_later(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* call_at(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* call_soon_private(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* add_callback(PyObject* handle);
+  PyObject* add_callback_signalsafe(PyObject* handle);
+  PyObject* run_foreign_handle(PyObject* handle);
+  PyObject* write_to_self();
+  PyObject* create_future();
+  PyObject* create_task(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+
+  // ---- Python methods: descriptors
+  PyObject* add_reader(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* add_writer(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* remove_reader(PyObject* fd);
+  PyObject* remove_writer(PyObject* fd);
+  PyObject* add_reader_private(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* add_writer_private(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* remove_reader_private(PyObject* fd);
+  PyObject* remove_writer_private(PyObject* fd);
+  PyObject* ensure_fd_no_transport(PyObject* fd);
+  PyObject* watched(PyObject* fd);
+  PyObject* wakeup_fd();
+
+  // ---- attributes that BaseEventLoop keeps in the instance and its code reads
+  PyObject* get_closed();
+  int set_closed(PyObject* value);
+  int set_debug_flag(PyObject* value);
+  PyObject* get_stopping();
+  int set_stopping(PyObject* value);
+  PyObject* get_thread_id();
+  int set_thread_id(PyObject* value);
+  PyObject* get_current_handle();
+  int set_current_handle_attr(PyObject* value);
+  PyObject* get_task_factory();
+  int set_task_factory(PyObject* value);
+  PyObject* get_ready();
+  PyObject* get_scheduled();
+  int ignore(PyObject* value);
+  PyObject* get_gather_writes();
+  int set_gather_writes(PyObject* value);
+  // After an attribute of the instance was set or deleted.
+  void noticed(PyObject* name, bool is_set);
+
+  void before_fork();
+  void after_fork_in_child();
+
+  int visit(visitproc visit, void* arg);
+  void clear();
+
+ private:
+  friend struct LoopList;
+
+  // ---- the turn (loop.cpp)
+  bool run();
+  bool turn_once();
+  bool poll();
+  bool nothing_to_poll_for() const;
+  bool queue_due_timers();
+  bool run_batch();
+  // Milliseconds until the first deadline, rounded up; 0 when it is due, -1 when there is none. False on error.
+  bool wait_for_timers(long* ms);
+  bool raise_leaving();
+  bool busy() const { return last_turn_callbacks_ > kHandful || turn_callbacks_ > kHandful; }
+  void close_uv();
+  void before_poll();
+  static void on_prepare(uv_prepare_t* handle);
+  static void on_check(uv_check_t* handle);
+  static void on_idle(uv_idle_t* handle);
+  static void on_async(uv_async_t* handle);
+  static void on_timer(uv_timer_t* handle);
+  static void on_closed(uv_handle_t* handle);
+
+  // ---- scheduling (schedule.cpp)
+  py::Ref<> make_handle(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+                        PyObject* context);
+  PyObject* soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
+                 bool check_thread);
+  PyObject* schedule_at(double when, PyObject* given, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+                        PyObject* context);
+  void look_at_type();
+
+  // ---- descriptors (descriptors.cpp)
+  PyObject* add_watch(unsigned side, const char* name, bool is_public, PyObject* const* args, Py_ssize_t nargs,
+                      PyObject* kwnames);
+  PyObject* remove_watch(unsigned side, bool is_public, PyObject* fd);
+  bool refuse_transport(PyObject* fd);
+
+  static constexpr unsigned kHandful = 8;
+  static constexpr std::int64_t kGatherNs = 200'000;
+
+  ModuleState* state_ = nullptr;
+  Loop* previous_ = nullptr;  // the module's list of loops, for fork
+  Loop* next_ = nullptr;
+
+  uv_loop_t uv_{};
+  uv::Handle<uv_prepare_t> prepare_;
+  uv::Handle<uv_check_t> check_;
+  uv::Handle<uv_idle_t> idle_;
+  uv::Handle<uv_async_t> async_;
+  uv::Handle<uv_timer_t> timer_;
+  bool uv_open_ = false;
+
+  Gil gil_;
+  ReadyRing ready_;
+  TimerHeap timers_;
+  Watchers watchers_;
+  Interrupt interrupt_;
+  Resources resources_;
+  char* slab_ = nullptr;
+
+  py::Ref<> leaving_;  // the exception that the run ends with
+  py::Ref<> current_handle_;
+  py::Ref<> task_factory_;
+  py::Ref<> old_asyncgen_hooks_;
+
+  unsigned long thread_id_ = 0;
+  unsigned type_tag_ = 0;
+  unsigned type_hooks_ = 0;
+  unsigned instance_hooks_ = 0;
+  std::size_t closing_ = 0;  // handles whose on_close is to come
+  std::int64_t dirty_since_ = 0;
+  unsigned turn_callbacks_ = 0;
+  unsigned last_turn_callbacks_ = 0;
+  bool debug_ = false;
+  bool closed_ = true;  // until open() has succeeded
+  bool running_ = false;
+  bool in_turn_ = false;
+  bool stopping_ = false;
+  bool may_block_ = false;
+  bool woken_ = false;
+  bool bounded_ = false;
+  bool gather_writes_ = true;
+  bool foreign_ = false;  // a forked child's copy of its parent's loop
+
+  std::uint64_t turns_ = 0;
+  std::uint64_t polls_ = 0;
+  std::uint64_t polls_skipped_ = 0;
+};
+
+// Every loop of the module: what happens around a fork concerns them all.
+struct LoopList {
+  static void add(Loop* loop);
+  static void remove(Loop* loop);
+  static Loop* next(const Loop* loop) { return loop->next_; }
+};
+
+// The Loop in an argument of one of the module's functions; null with TypeError set.
+Loop* loop_of(PyObject* module, PyObject* object);
+PyTypeObject* make_loop_type(PyObject* module);
+// The unbound methods that overridden() compares with; fills the state. False with an exception set.
+bool remember_hooks(ModuleState* state);
+
+}  // namespace uvpy::core

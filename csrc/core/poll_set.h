@@ -1,0 +1,42 @@
+// PollSet: a set of descriptors inside the kernel (epoll; kqueue elsewhere) that is itself one descriptor. Foreign
+// descriptors live in one of these under a single uv_poll_t instead of a uv_poll_t each: adding and removing costs two
+// system calls as in asyncio, errors are asyncio's, O_NONBLOCK is left alone, and a descriptor that is closed behind our
+// back cannot abort the process, as it would through libuv's own set (research/libuv.md 3.8).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+namespace uvpy::core {
+
+inline constexpr unsigned kReadable = 1;
+inline constexpr unsigned kWritable = 2;
+
+struct PollEvent {
+  int fd;
+  unsigned ready;  // an error or a hang-up is both, as selectors.EpollSelector has it
+};
+
+class PollSet {
+ public:
+  PollSet() = default;
+  PollSet(const PollSet&) = delete;
+  PollSet& operator=(const PollSet&) = delete;
+  ~PollSet() { close(); }
+
+  // Each gives 0 or an errno.
+  int open();
+  // Changes what is watched of `fd`. A set that no longer knows the descriptor (it was closed, its number used again)
+  // learns it anew; taking a gone one away is no error.
+  int watch(int fd, unsigned before, unsigned wanted);
+  // Fills up to `room` events that are ready now; the number, or a negated errno.
+  int ready(PollEvent* events, int room) const;
+
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  // Harmless in a forked child: it closes our descriptor of the set, not the set.
+  void close();
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace uvpy::core

@@ -1,0 +1,212 @@
+// Timers and their heap. Called by the loop; cancel() comes from users. Nothing here looks at a clock.
+// SPDX-License-Identifier: MIT
+#include "core/timer.h"
+
+#include <algorithm>
+
+#include "core/loop.h"
+#include "py/call.h"
+#include "py/method.h"
+#include "py/mutant.h"
+
+namespace uvpy::core {
+
+PyObject* Timer::cancel_timer() {
+  if (is_cancelled()) {
+    Py_RETURN_NONE;
+  }
+  py::Ref<> alive = py::borrow(object());
+  if constexpr (py::mutant("timer-cancel-lost")) {
+    Py_RETURN_NONE;
+  }
+  if (!mark_cancelled()) {
+    return nullptr;
+  }
+  // The heap's reference goes last: what it frees may run code.
+  py::Ref<> out = loop().timers().remove(this);
+  Py_RETURN_NONE;
+}
+
+PyObject* Timer::when() { return given_ ? Py_NewRef(given_.get()) : PyFloat_FromDouble(when_); }
+PyObject* Timer::get_scheduled() { return PyBool_FromLong(place_ != kNotInHeap ? 1 : 0); }
+PyObject* Timer::get_timer_class() { return Py_NewRef(loop().state().asyncio_timer_handle); }
+
+int Timer::visit(visitproc visit, void* arg) {
+  Py_VISIT(given_.get());
+  return Handle::visit(visit, arg);
+}
+
+void Timer::clear() {
+  given_.reset();
+  Handle::clear();
+}
+
+// ---- heap
+
+bool TimerHeap::push(py::Ref<> timer) {
+  if (!heap_.reserve(count_ + 1)) {
+    return false;
+  }
+  auto* state = py::state_of<Timer>(timer.release());
+  Entry entry{state->when_, created_++, state};
+  if constexpr (py::mutant("timer-order-lost")) {
+    entry.order = UINT64_MAX - entry.order;
+  }
+  sift_up(count_++, entry);
+  return true;
+}
+
+py::Ref<> TimerHeap::pop() { return remove(heap_[0].timer); }
+
+py::Ref<> TimerHeap::remove(Timer* timer) {
+  const std::size_t place = timer->place_;
+  if (place == Timer::kNotInHeap) {
+    return {};
+  }
+  timer->place_ = Timer::kNotInHeap;
+  const Entry last = heap_[--count_];
+  if (place != count_) {
+    if (place > 0 && last.before(heap_[(place - 1) / 4])) {
+      sift_up(place, last);
+    } else {
+      sift_down(place, last);
+    }
+  }
+  return py::steal(timer->object());
+}
+
+void TimerHeap::clear() {
+  while (count_ > 0) {
+    // One by one: what a timer frees may make or cancel others.
+    const Entry last = heap_[--count_];
+    last.timer->place_ = Timer::kNotInHeap;
+    py::Ref<> out = py::steal(last.timer->object());
+  }
+}
+
+int TimerHeap::visit(visitproc visit, void* arg) const {
+  for (std::size_t i = 0; i < count_; ++i) {
+    Py_VISIT(heap_[i].timer->object());
+  }
+  return 0;
+}
+
+void TimerHeap::sift_up(std::size_t place, const Entry& entry) {
+  while (place > 0) {
+    const std::size_t parent = (place - 1) / 4;
+    if (!entry.before(heap_[parent])) {
+      break;
+    }
+    put(place, heap_[parent]);
+    place = parent;
+  }
+  put(place, entry);
+}
+
+void TimerHeap::sift_down(std::size_t place, const Entry& entry) {
+  for (;;) {
+    const std::size_t first = 4 * place + 1;
+    if (first >= count_) {
+      break;
+    }
+    const std::size_t end = std::min(first + 4, count_);
+    std::size_t best = first;
+    for (std::size_t child = first + 1; child < end; ++child) {
+      if (heap_[child].before(heap_[best])) {
+        best = child;
+      }
+    }
+    if (!heap_[best].before(entry)) {
+      break;
+    }
+    put(place, heap_[best]);
+    place = best;
+  }
+  put(place, entry);
+}
+
+// ---- tables
+
+namespace {
+
+static_assert(offsetof(py::Object<Handle>, state) == offsetof(py::Object<Timer>, state));
+
+// Comparing, by the interpreter's own asyncio.TimerHandle: its functions work on ours by duck typing.
+PyObject* compare(PyObject* self, PyObject* other, int op) {
+  const ModuleState& state = py::state_of<Timer>(self)->loop().state();
+  static constexpr const char* kNames[] = {"__lt__", "__le__", "__eq__", nullptr, "__gt__", "__ge__"};
+  if (op == Py_NE) {
+    py::Ref<> equal = py::steal(compare(self, other, Py_EQ));
+    if (!equal || equal.get() == Py_NotImplemented) {
+      return equal.release();
+    }
+    const int truth = PyObject_IsTrue(equal.get());
+    return truth < 0 ? nullptr : PyBool_FromLong(truth == 0 ? 1 : 0);
+  }
+  py::Ref<> function = py::steal(PyObject_GetAttrString(state.asyncio_timer_handle, kNames[op]));
+  return function ? py::call(function.get(), self, other).release() : nullptr;
+}
+
+Py_hash_t hash(PyObject* self) {
+  py::Ref<> when = py::steal(py::state_of<Timer>(self)->when());
+  return when ? PyObject_Hash(when.get()) : -1;
+}
+
+PyMemberDef members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(py::Object<Timer>, weakrefs), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    py::getter<&Timer::get_timer_class>("__class__", "asyncio.TimerHandle, so that isinstance() holds."),
+    py::getter<&Handle::get_callback>("_callback", "The callback; None once cancelled."),
+    py::getter<&Handle::get_args>("_args", "Its positional arguments; None once cancelled."),
+    py::getter<&Handle::get_cancelled>("_cancelled", "Whether cancel() was called."),
+    py::getter<&Handle::get_loop>("_loop", "The loop."),
+    py::getter<&Handle::get_context>("_context", "The contextvars.Context that the callback runs in."),
+    py::getter<&Handle::get_source_traceback>("_source_traceback", "Where it was made, in debug mode."),
+    py::getter<&Handle::get_repr>("_repr", "The text kept by cancel() in debug mode."),
+    py::getter<&Timer::when>("_when", "The deadline in seconds of loop.time()."),
+    py::getter<&Timer::get_scheduled>("_scheduled", "Whether it waits for its deadline."),
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyObject* repr_info(PyObject* self, PyObject*) {
+  const ModuleState& state = py::state_of<Timer>(self)->loop().state();
+  return py::call_method(state.asyncio_timer_handle, state.names._repr_info, self).release();
+}
+
+PyMethodDef methods[] = {
+    py::method<&Timer::cancel_timer>("cancel", "Cancel the timer. Calling it again, or after the run, does nothing."),
+    py::method<&Handle::cancelled>("cancelled", "Whether the timer was cancelled."),
+    py::method<&Timer::when>("when", "The deadline in seconds of loop.time(), as it was given to call_at()."),
+    py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
+    py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
+    {"_repr_info", &repr_info, METH_NOARGS, "The parts of the repr."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+PyTypeObject* make_timer_type(PyObject* module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, const_cast<char*>("A timer of a uvpy loop; see asyncio.TimerHandle.")},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Timer>::dealloc)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Timer>::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Timer>::clear)},
+      {Py_tp_repr, reinterpret_cast<void*>(&handle_repr)},
+      {Py_tp_richcompare, reinterpret_cast<void*>(&compare)},
+      {Py_tp_hash, reinterpret_cast<void*>(&hash)},
+      {Py_tp_members, members},
+      {Py_tp_getset, attributes},
+      {Py_tp_methods, methods},
+      {0, nullptr},
+  };
+  PyType_Spec spec = {"uvpy._core.Timer", sizeof(py::Object<Timer>), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                          Py_TPFLAGS_IMMUTABLETYPE,
+                      slots};
+  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+}
+
+}  // namespace uvpy::core

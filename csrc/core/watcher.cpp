@@ -1,0 +1,234 @@
+// Watchers. Called by the loop's add_reader family, by listeners and by the signal wake-up. A ready reader or writer is
+// queued as its handle and runs in the turn, as in asyncio; a native one runs in the poll.
+// SPDX-License-Identifier: MIT
+#include "core/watcher.h"
+
+#include <algorithm>
+
+#include "core/handle.h"
+#include "core/loop.h"
+#include "core/report.h"
+#include "py/error.h"
+
+namespace uvpy::core {
+
+namespace {
+bool cancel(PyObject* handle) {
+  py::Ref<> done = py::steal(py::state_of<Handle>(handle)->cancel());
+  return static_cast<bool>(done);
+}
+}  // namespace
+
+int Watchers::open_set(Loop& loop) {
+  if (set_.is_open()) {
+    return 0;
+  }
+  const int error = set_.open();
+  if (error == 0 && loop.gil().given()) {
+    // Another thread adds while the loop is in its poll: it must come out and arm the set.
+    loop.wake();
+  }
+  return error;
+}
+
+int Watchers::arm(Loop& loop) {
+  const uv::Status made = uv_poll_init(loop.uv(), poll_.get(), set_.fd());
+  if (!made.ok()) {
+    return made.error();
+  }
+  poll_.opened(&loop);
+  const uv::Status started = uv_poll_start(poll_.get(), UV_READABLE, &Watchers::on_poll);
+  return started.ok() ? 0 : started.error();
+}
+
+bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<> handle) {
+  int error = open_set(loop);
+  if (error == 0 && !table_.reserve(static_cast<std::size_t>(fd) + 1)) {
+    return false;
+  }
+  auto& watch = table_[static_cast<std::size_t>(fd)];
+  const unsigned before = error == 0 ? watch.mask() : 0;
+  if (error == 0) {
+    error = set_.watch(fd, before, before | side);
+  }
+  if (error != 0) {
+    py::raise_os_error(error);
+    return false;
+  }
+  if (before == 0) {
+    ++foreign_;
+  }
+  PyObject*& place = side == kReadable ? watch.reader : watch.writer;
+  py::Ref<> old = py::steal(place);
+  place = handle.release();
+  return !old || cancel(old.get());
+}
+
+int Watchers::remove(Loop& loop, int fd, unsigned side) {
+  static_cast<void>(loop);
+  if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
+    return 0;
+  }
+  auto& watch = table_[static_cast<std::size_t>(fd)];
+  const unsigned before = watch.mask();
+  PyObject*& place = side == kReadable ? watch.reader : watch.writer;
+  if (before == 0) {
+    return 0;
+  }
+  py::Ref<> old = py::steal(place);
+  place = nullptr;
+  const unsigned wanted = watch.mask();
+  if (wanted != before) {
+    // A descriptor closed behind our back has left the set by itself.
+    set_.watch(fd, before, wanted);
+    if (wanted == 0) {
+      --foreign_;
+    }
+  }
+  if (!old) {
+    return 0;
+  }
+  return cancel(old.get()) ? 1 : -1;
+}
+
+unsigned Watchers::watched(int fd) const {
+  if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
+    return 0;
+  }
+  const auto& watch = table_[static_cast<std::size_t>(fd)];
+  return (watch.reader != nullptr ? kReadable : 0U) | (watch.writer != nullptr ? kWritable : 0U);
+}
+
+PyObject* Watchers::handle(int fd, unsigned side) const {
+  if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
+    return nullptr;
+  }
+  const auto& watch = table_[static_cast<std::size_t>(fd)];
+  return side == kReadable ? watch.reader : watch.writer;
+}
+
+int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
+  const int error = open_set(loop);
+  if (error != 0) {
+    return error;
+  }
+  if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
+    PyErr_Clear();
+    return ENOMEM;
+  }
+  auto& watch = table_[static_cast<std::size_t>(fd)];
+  const unsigned before = watch.mask();
+  const int failed = set_.watch(fd, before, before | kReadable);
+  if (failed == 0) {
+    watch.ready = ready;
+    watch.owner = owner;
+    if (before == 0) {
+      ++foreign_;
+    }
+  }
+  return failed;
+}
+
+void Watchers::remove_native(int fd) {
+  if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
+    return;
+  }
+  auto& watch = table_[static_cast<std::size_t>(fd)];
+  if (watch.ready == nullptr) {
+    return;
+  }
+  const unsigned before = watch.mask();
+  watch.ready = nullptr;
+  watch.owner = nullptr;
+  set_.watch(fd, before, watch.mask());
+  if (watch.mask() == 0) {
+    --foreign_;
+  }
+}
+
+bool Watchers::set_transport(int fd, PyObject* transport) {
+  const auto at = static_cast<std::size_t>(fd);
+  if (transport == nullptr) {
+    if (at < table_.capacity()) {
+      table_[at].transport = nullptr;
+    }
+    return true;
+  }
+  if (!table_.reserve(at + 1)) {
+    return false;
+  }
+  table_[at].transport = transport;
+  return true;
+}
+
+PyObject* Watchers::transport(int fd) const {
+  const auto at = static_cast<std::size_t>(fd);
+  return fd >= 0 && at < table_.capacity() ? table_[at].transport : nullptr;
+}
+
+void Watchers::on_poll(uv_poll_t* handle, int, int) {
+  auto* loop = uv::owner_of<Loop>(handle);
+  loop->gil().take();
+  loop->watchers().dispatch(*loop);
+}
+
+void Watchers::dispatch(Loop& loop) {
+  // As many at once as are watched, which is what asyncio asks for; more rounds only when that is more than fits.
+  constexpr int kRoom = 256;
+  PollEvent events[kRoom];
+  std::size_t rounds = foreign_ / kRoom + 1;
+  while (rounds-- > 0) {
+    const int count = set_.ready(events, kRoom);
+    for (int i = 0; i < count; ++i) {
+      const auto& event = events[i];
+      const auto at = static_cast<std::size_t>(event.fd);
+      if (at >= table_.capacity()) {
+        continue;
+      }
+      // A native callback may change the table: nothing of it is kept across the call.
+      if ((event.ready & kReadable) != 0 && table_[at].ready != nullptr) {
+        table_[at].ready(table_[at].owner);
+      }
+      if ((event.ready & kReadable) != 0 && table_[at].reader != nullptr) {
+        queue(loop, event.fd, kReadable, table_[at].reader);
+      }
+      if ((event.ready & kWritable) != 0 && table_[at].writer != nullptr) {
+        queue(loop, event.fd, kWritable, table_[at].writer);
+      }
+    }
+    if (count < kRoom) {
+      return;
+    }
+  }
+}
+
+void Watchers::queue(Loop& loop, int fd, unsigned side, PyObject* handle) {
+  if (py::state_of<Handle>(handle)->is_cancelled()) {
+    if (remove(loop, fd, side) < 0) {
+      loop.leave_with_error();
+    }
+  } else if (!loop.ready().push(py::borrow(handle))) {
+    loop.leave_with_error();
+  }
+}
+
+void Watchers::close(uv_close_cb on_closed) {
+  for (std::size_t fd = 0; fd < table_.capacity(); ++fd) {
+    py::Ref<> reader = py::steal(table_[fd].reader);
+    py::Ref<> writer = py::steal(table_[fd].writer);
+    table_[fd] = Watch{};
+  }
+  foreign_ = 0;
+  poll_.close(on_closed);
+  set_.close();
+}
+
+int Watchers::visit(visitproc visit, void* arg) const {
+  for (std::size_t fd = 0; fd < table_.capacity(); ++fd) {
+    Py_VISIT(table_[fd].reader);
+    Py_VISIT(table_[fd].writer);
+  }
+  return 0;
+}
+
+}  // namespace uvpy::core

@@ -1,0 +1,81 @@
+// Watchers: what is known of each descriptor that the loop has to do with but libuv has not opened: the readers and
+// writers of add_reader and add_writer, listening sockets, the signal wake-up; and which descriptor is a transport's.
+// All are watched through one PollSet under one uv_poll_t.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include "core/poll_set.h"
+#include "py/array.h"
+#include "py/ref.h"
+#include "uv/handle.h"
+
+namespace uvpy::core {
+
+class Loop;
+
+class Watchers {
+ public:
+  // Called in the poll, with the GIL. May not fail: errors end in a report or in Loop::leave_with.
+  using Ready = void (*)(void* owner);
+
+  // Watches one side of a descriptor for a Handle, in place of the one before, which is cancelled. False with an
+  // exception set, nothing changed.
+  bool add(Loop& loop, int fd, unsigned side, py::Ref<> handle);
+  // 1 when there was one, which is cancelled; 0 when not; -1 with an exception set.
+  int remove(Loop& loop, int fd, unsigned side);
+  // The mask of what is watched for handles.
+  unsigned watched(int fd) const;
+  // The handle of one side, borrowed, or null.
+  PyObject* handle(int fd, unsigned side) const;
+
+  // The same for our own: `ready` is called when the descriptor is readable. An errno, or 0.
+  int add_native(Loop& loop, int fd, Ready ready, void* owner);
+  void remove_native(int fd);
+
+  // A transport's descriptor is its own: add_reader refuses it. Borrowed; forgotten by null.
+  bool set_transport(int fd, PyObject* transport);
+  PyObject* transport(int fd) const;
+
+  // How many descriptors are watched, the loop's own wake-up not counted.
+  std::size_t foreign() const { return foreign_; }
+  std::size_t limit() const { return table_.capacity(); }
+  // Lets libuv watch the set; to be called in the loop's thread before a poll. An errno, or 0.
+  int arm(Loop& loop);
+  bool needs_arming() const { return set_.is_open() && !poll_.is_open() && poll_.state() == uv::State::idle; }
+
+  // Cancels and drops everything; libuv's part is closed, `on_closed` comes from the loop's last run.
+  void close(uv_close_cb on_closed);
+  void closed() { poll_.closed(); }
+  void leak() {
+    poll_.leak();
+    set_.close();
+  }
+  int visit(visitproc visit, void* arg) const;
+
+ private:
+  struct Watch {
+    PyObject* reader;  // owned
+    PyObject* writer;  // owned
+    PyObject* transport;
+    Ready ready;
+    void* owner;
+    bool uncounted;
+    unsigned mask() const {
+      return (reader != nullptr || ready != nullptr ? kReadable : 0U) | (writer != nullptr ? kWritable : 0U);
+    }
+  };
+  int open_set(Loop& loop);
+  void dispatch(Loop& loop);
+  void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
+  static void on_poll(uv_poll_t* handle, int status, int events);
+
+  PollSet set_;
+  uv::Handle<uv_poll_t> poll_;
+  py::Array<Watch> table_;  // by descriptor
+  std::size_t foreign_ = 0;
+  friend class Interrupt;
+};
+
+}  // namespace uvpy::core

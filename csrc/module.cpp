@@ -1,0 +1,141 @@
+// PyInit__core and the module's execution: makes the types and fills the state. No logic.
+// SPDX-License-Identifier: MIT
+#include <Python.h>
+#include <uv.h>
+
+#include <cstdlib>
+
+#include "core/handle.h"
+#include "core/loop.h"
+#include "core/timer.h"
+#include "net/listener.h"
+#include "net/tcp.h"
+#include "py/compat.h"
+#include "py/method.h"
+#include "py/ref.h"
+#include "state.h"
+
+#ifndef UVPY_VERSION
+#error "the build defines UVPY_VERSION"
+#endif
+
+namespace uvpy {
+
+namespace {
+
+PyObject* before_fork(PyObject* module, PyObject*) {
+  for (core::Loop* loop = state_of_module(module)->loops; loop != nullptr; loop = core::LoopList::next(loop)) {
+    loop->before_fork();
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* after_fork_in_child(PyObject* module, PyObject*) {
+  ModuleState* state = state_of_module(module);
+  for (core::Loop* loop = state->loops; loop != nullptr; loop = core::LoopList::next(loop)) {
+    loop->after_fork_in_child();
+  }
+  core::Gil::after_fork_in_child(state);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"before_fork", &before_fork, METH_NOARGS, "For os.register_at_fork(before=)."},
+    {"after_fork_in_child", &after_fork_in_child, METH_NOARGS, "For os.register_at_fork(after_in_child=)."},
+    // What uvpy.Loop asks of net, which core does not know.
+    py::function<&net::make_tcp_transport>("make_tcp_transport", "A TCPTransport over a connected socket."),
+    py::function<&net::listen>("listen", "Accept on a listening socket."),
+    py::function<&net::stop_listening>("stop_listening", "Stop accepting on a descriptor."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+bool add_types(PyObject* module, ModuleState* state) {
+  state->loop_type = core::make_loop_type(module);
+  state->handle_type = state->loop_type != nullptr ? core::make_handle_type(module) : nullptr;
+  state->timer_type = state->handle_type != nullptr ? core::make_timer_type(module) : nullptr;
+  state->thread_safe_handle_type = state->timer_type != nullptr ? core::make_thread_safe_handle_type(module) : nullptr;
+  state->tcp_transport_type =
+      state->thread_safe_handle_type != nullptr ? net::make_tcp_transport_type(module, state) : nullptr;
+  state->listener_type = state->tcp_transport_type != nullptr ? net::make_listener_type(module) : nullptr;
+  return state->listener_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
+         PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
+         PyModule_AddType(module, state->tcp_transport_type) == 0 && core::remember_hooks(state);
+}
+
+// What build_info() shows of the C++ side.
+bool add_build(PyObject* module) {
+  py::Ref<> build = py::steal(Py_BuildValue("{ssssss}", "compiler", __VERSION__, "libuv_source", UVPY_LIBUV_SOURCE,
+                                            "buildtype", UVPY_BUILDTYPE));
+  return build && PyModule_AddObjectRef(module, "build", build.get()) == 0 &&
+         PyModule_AddStringConstant(module, "__version__", UVPY_VERSION) == 0 &&
+         PyModule_AddStringConstant(module, "libuv_version", uv_version_string()) == 0 &&
+         PyModule_AddIntConstant(module, "newest_tested_minor", py::kNewestTestedMinor) == 0;
+}
+
+// libuv 1.45 to 1.48 start an io_uring with a kernel thread for each loop, and delay the removal of closed descriptors
+// (libuv #4089, #4323). The switch is read once, at the first loop of the process: make that one here.
+void tame_io_uring() {
+  if (uv_version() < ((1U << 16) | (45U << 8)) || uv_version() >= ((1U << 16) | (49U << 8)) ||
+      std::getenv("UV_USE_IO_URING") != nullptr) {
+    return;
+  }
+  setenv("UV_USE_IO_URING", "0", 1);
+  uv_loop_t first;
+  if (uv_loop_init(&first) == 0) {
+    uv_loop_close(&first);
+  }
+  unsetenv("UV_USE_IO_URING");
+}
+
+int execute(PyObject* module) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError, "uvpy does not run in sub-interpreters, only in the main one");
+    return -1;
+  }
+  if (uv_version() < ((1U << 16) | (44U << 8) | 2U)) {
+    PyErr_Format(PyExc_ImportError, "uvpy needs libuv 1.44.2 or newer; the one loaded is %s", uv_version_string());
+    return -1;
+  }
+  tame_io_uring();
+  ModuleState* state = state_of_module(module);
+  return state->fill() && add_types(module, state) && add_build(module) ? 0 : -1;
+}
+
+int traverse(PyObject* module, visitproc visit, void* arg) { return state_of_module(module)->visit(visit, arg); }
+
+int clear(PyObject* module) {
+  state_of_module(module)->clear();
+  return 0;
+}
+
+void free_module(void* module) { state_of_module(static_cast<PyObject*>(module))->clear(); }
+
+PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(&execute)},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, nullptr},
+};
+
+PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "uvpy._core",
+    .m_doc = "The native half of uvpy.",
+    .m_size = sizeof(ModuleState),
+    .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = &traverse,
+    .m_clear = &clear,
+    .m_free = &free_module,
+};
+
+}  // namespace
+
+PyModuleDef* module_definition() { return &definition; }
+
+}  // namespace uvpy
+
+extern "C" __attribute__((visibility("default"))) PyObject* PyInit__core() {
+  return PyModuleDef_Init(&uvpy::definition);
+}

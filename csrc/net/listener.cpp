@@ -1,0 +1,307 @@
+// Accepting connections. Called by uvpy.Loop's _start_serving and _stop_serving, and by the watchers in the poll.
+// SPDX-License-Identifier: MIT
+#include "net/listener.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "core/debug.h"
+#include "core/report.h"
+#include "net/tcp.h"
+#include "py/args.h"
+#include "py/call.h"
+#include "py/method.h"
+
+namespace uvpy::net {
+
+namespace {
+
+// asyncio.constants.ACCEPT_RETRY_DELAY, in seconds.
+constexpr double kRetryDelay = 1.0;
+
+int accept_client(int listening, sockaddr_storage* peer, socklen_t* size) {
+  *size = sizeof *peer;
+#ifdef __linux__
+  return accept4(listening, reinterpret_cast<sockaddr*>(peer), size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+#else
+  const int fd = accept(listening, reinterpret_cast<sockaddr*>(peer), size);
+  if (fd >= 0) {
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  return fd;
+#endif
+}
+
+}  // namespace
+
+bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObject* server, Py_ssize_t backlog,
+                      PyObject* accept_tls, PyObject* context) {
+  const int fd = PyObject_AsFileDescriptor(sock);
+  if (fd < 0) {
+    return false;
+  }
+  stop_listening(loop, fd);
+  py::Ref<> self = py::steal(py::create<Listener>(loop.state().listener_type));
+  if (!self) {
+    return false;
+  }
+  auto* state = py::state_of<Listener>(self.get());
+  state->loop_ = py::borrow(loop.object());
+  state->sock_ = py::borrow(sock);
+  state->factory_ = py::borrow(factory);
+  state->server_ = py::borrow(server);
+  state->accept_tls_ = py::borrow(accept_tls == Py_None ? nullptr : accept_tls);
+  state->context_ = context != nullptr && context != Py_None ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
+  state->backlog_ = backlog;
+  state->fd_ = fd;
+  if (!state->context_ || !state->watch()) {
+    return false;
+  }
+  loop.resources().add(state);
+  return true;
+}
+
+void Listener::stop_listening(core::Loop& loop, int fd) {
+  for (core::Resource* r = loop.resources().first(); r != nullptr; r = core::Resources::next(r)) {
+    if (Py_TYPE(r->object()) == loop.state().listener_type) {
+      auto* listener = py::state_of<Listener>(r->object());
+      if (listener->fd_ == fd) {
+        listener->stop();
+        return;
+      }
+    }
+  }
+}
+
+bool Listener::watch() {
+  const int error = loop().watchers().add_native(loop(), fd_, &Listener::on_ready, this);
+  if (error != 0) {
+    py::raise_os_error(error);
+    return false;
+  }
+  watching_ = true;
+  return true;
+}
+
+void Listener::stop() {
+  if (stopped_) {
+    return;
+  }
+  stopped_ = true;
+  if (watching_) {
+    watching_ = false;
+    loop().watchers().remove_native(fd_);
+  }
+  loop().resources().remove(this);  // may be the last reference
+}
+
+PyObject* Listener::resume_accepting() {
+  if (!stopped_ && !watching_ && !watch()) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+void Listener::on_ready(void* owner) {
+  auto* self = static_cast<Listener*>(owner);
+  py::Ref<> alive = py::borrow(self->object());
+  self->accept_ready();
+}
+
+void Listener::accept_ready() {
+  for (Py_ssize_t i = 0; i < backlog_ && watching_ && !loop().is_leaving(); ++i) {
+    sockaddr_storage peer{};
+    socklen_t size = 0;
+    const int fd = accept_client(fd_, &peer, &size);
+    if (fd >= 0) {
+      accepted(fd, peer, size);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR && errno != ECONNABORTED && !out_of_resources(errno)) {
+      // One client's trouble (Linux gives pending network errors here): reported, and on to the next.
+      py::Ref<> exc = py::os_error(errno);
+      if (!exc || !core::report::call_exception_handler(loop(), "socket.accept() failed", exc.get())) {
+        loop().leave_with_error();
+      }
+      return;
+    }
+  }
+}
+
+bool Listener::out_of_resources(int code) {
+  if (code != EMFILE && code != ENFILE && code != ENOBUFS && code != ENOMEM) {
+    return false;
+  }
+  // The socket stays readable: without a pause the loop would spin. The waiting clients are served afterwards.
+  watching_ = false;
+  loop().watchers().remove_native(fd_);
+  const ModuleState& state = loop().state();
+  py::Ref<> exc = py::os_error(code);
+  py::Ref<> shown = exc ? py::call(state.transport_socket, sock_.get()) : py::Ref<>();
+  py::Ref<> resume = shown ? py::get_attr(object(), state.names._resume_accepting) : py::Ref<>();
+  if (!resume || !loop().call_later_for(kRetryDelay, resume.get()) ||
+      !core::report::call_exception_handler(loop(), "socket.accept() out of system resource", exc.get(),
+                                            {"socket", shown.get()})) {
+    loop().leave_with_error();
+  }
+  return true;
+}
+
+void Listener::accepted(int fd, const sockaddr_storage& peer, unsigned size) {
+  loop().count_callback();
+  bool taken = false;
+  if (!make_connection(fd, peer, size, &taken)) {
+    py::Ref<> exc = py::take_error();
+    if (!taken) {
+      ::close(fd);
+    }
+    if (py::ends_the_loop(exc.get())) {
+      py::restore_error(std::move(exc));
+      loop().leave_with_error();
+    } else if (loop().debug() &&
+               !core::report::call_exception_handler(
+                   loop(), "Error on transport creation for incoming connection", exc.get())) {
+      loop().leave_with_error();
+    }
+  }
+}
+
+// `*taken` says whether the descriptor has an owner now, who closes it.
+bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned size, bool* taken) {
+  // asyncio makes each connection in a task, which has a copy of the server's context.
+  py::Ref<> context = py::steal(PyContext_Copy(context_.get()));
+  if (!context) {
+    return false;
+  }
+  py::ContextScope scope(context.get());
+  if (!scope.entered()) {
+    return false;
+  }
+  const ModuleState& state = loop().state();
+  if (accept_tls_ || loop().debug()) {
+    py::Ref<> address = address_tuple(peer, size);
+    py::Ref<> args = address ? py::steal(Py_BuildValue("(iiii)", static_cast<int>(peer.ss_family),
+                                                       static_cast<int>(SOCK_STREAM), 0, fd))
+                             : py::Ref<>();
+    py::Ref<> sock = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
+    if (!sock) {
+      return false;
+    }
+    *taken = true;
+    if (!py::call_method(sock.get(), state.names.setblocking, Py_False)) {
+      return false;
+    }
+    if (loop().debug() && !core::debug::log(loop(), "%r got a new connection from %r: %r",
+                                            server_ ? server_.get() : Py_None, address.get(), sock.get())) {
+      return false;
+    }
+    if (accept_tls_) {
+      return static_cast<bool>(py::call(accept_tls_.get(), sock.get(), address.get()));
+    }
+    *taken = false;
+    if (!py::call_method(sock.get(), state.names.detach)) {
+      return false;
+    }
+  }
+  py::Ref<> protocol = py::steal(PyObject_CallNoArgs(factory_.get()));
+  if (!protocol) {
+    return false;
+  }
+  py::Ref<> transport = TCPTransport::make(loop(), {.fd = fd,
+                                                    .protocol = protocol.get(),
+                                                    .server = server_.get(),
+                                                    .peer = &peer,
+                                                    .peer_size = size});
+  *taken = static_cast<bool>(transport);
+  return *taken;
+}
+
+PyObject* Listener::describe() const {
+  return Py_BuildValue("{sssiss}", "kind", "listener", "fd", fd_, "state", watching_ ? "open" : "paused");
+}
+
+int Listener::visit(visitproc visit, void* arg) {
+  Py_VISIT(loop_.get());
+  Py_VISIT(sock_.get());
+  Py_VISIT(factory_.get());
+  Py_VISIT(server_.get());
+  Py_VISIT(accept_tls_.get());
+  Py_VISIT(context_.get());
+  return 0;
+}
+
+void Listener::clear() {
+  factory_.reset();
+  server_.reset();
+  accept_tls_.reset();
+}
+
+// ---- from Python
+
+PyObject* listen(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"loop", "sock", "protocol_factory", "server", "backlog", "accept_tls", "context"};
+  enum { kLoop, kSock, kFactory, kServer, kBacklog, kAcceptTls, kContext, kCount };
+  PyObject* given[kCount];
+  if (!py::parse({"listen", kNames, 5, kCount}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  core::Loop* loop = core::loop_of(module, given[kLoop]);
+  if (loop == nullptr || !loop->check_closed()) {
+    return nullptr;
+  }
+  const Py_ssize_t backlog = PyNumber_AsSsize_t(given[kBacklog], PyExc_OverflowError);
+  if ((backlog == -1 && PyErr_Occurred() != nullptr) ||
+      !Listener::listen(*loop, given[kSock], given[kFactory], given[kServer], backlog,
+                        given[kAcceptTls] != nullptr ? given[kAcceptTls] : Py_None, given[kContext])) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* stop_listening(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"loop", "fd"};
+  PyObject* given[2];
+  if (!py::parse({"stop_listening", kNames, 2, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  core::Loop* loop = core::loop_of(module, given[0]);
+  const auto fd = loop != nullptr ? static_cast<int>(PyLong_AsLong(given[1])) : -1;
+  if (loop == nullptr || (fd == -1 && PyErr_Occurred() != nullptr)) {
+    return nullptr;
+  }
+  Listener::stop_listening(*loop, fd);
+  Py_RETURN_NONE;
+}
+
+// ---- table
+
+namespace {
+
+PyMethodDef methods[] = {
+    py::method<&Listener::resume_accepting>("_resume_accepting", "Accept again after a pause."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+PyTypeObject* make_listener_type(PyObject* module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, const_cast<char*>("A listening socket of a uvpy loop.")},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Listener>::dealloc)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Listener>::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Listener>::clear)},
+      {Py_tp_methods, methods},
+      {0, nullptr},
+  };
+  PyType_Spec spec = {"uvpy._core.Listener", sizeof(py::Object<Listener>), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                          Py_TPFLAGS_IMMUTABLETYPE,
+                      slots};
+  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+}
+
+}  // namespace uvpy::net

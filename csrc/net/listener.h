@@ -1,0 +1,62 @@
+// Listener: accepting. A listening socket under the loop's watchers, accept4 in a loop of ours, no more than the backlog
+// at once. Out of descriptors it reports and pauses for a second; a client whose protocol_factory fails costs that client
+// only. Not libuv's accept: that takes one connection a poll since 1.45 and hides EMFILE.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/loop.h"
+#include "core/resource.h"
+#include "py/ref.h"
+
+namespace uvpy::net {
+
+class Listener final : public core::Resource {
+ public:
+  static constexpr bool kWeakrefs = false;
+  static constexpr bool kDict = false;
+  static constexpr bool kFinalizer = false;
+  static constexpr std::size_t kBaseWords = 0;
+
+  // Starts accepting on a listening Python socket. False with an exception set.
+  static bool listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObject* server, Py_ssize_t backlog,
+                     PyObject* accept_tls, PyObject* context);
+  // Stops the listener of a descriptor; does nothing where there is none.
+  static void stop_listening(core::Loop& loop, int fd);
+
+  PyObject* object() const override { return py::object_of(this); }
+  void end_with_loop() override { stop(); }
+  void leak() override {}
+  PyObject* describe() const override;
+  PyObject* resume_accepting();
+  int visit(visitproc visit, void* arg);
+  void clear();
+
+ private:
+  core::Loop& loop() const { return *py::state_of<core::Loop>(loop_.get()); }
+  bool watch();
+  void stop();
+  void accept_ready();
+  bool out_of_resources(int code);
+  void accepted(int fd, const struct sockaddr_storage& peer, unsigned size);
+  bool make_connection(int fd, const struct sockaddr_storage& peer, unsigned size, bool* taken);
+  static void on_ready(void* owner);
+
+  py::Ref<> loop_;
+  py::Ref<> sock_;
+  py::Ref<> factory_;
+  py::Ref<> server_;
+  py::Ref<> accept_tls_;  // takes (socket, address) of a TLS client, or null
+  py::Ref<> context_;
+  Py_ssize_t backlog_ = 0;
+  int fd_ = -1;
+  bool watching_ = false;
+  bool stopped_ = false;
+};
+
+PyTypeObject* make_listener_type(PyObject* module);
+// listen(loop, sock, protocol_factory, server, backlog, accept_tls, context) and stop_listening(loop, fd), functions of
+// the module.
+PyObject* listen(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* stop_listening(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+
+}  // namespace uvpy::net

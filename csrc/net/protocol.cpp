@@ -1,0 +1,60 @@
+// Calls into user protocols. Called by the transports only.
+// SPDX-License-Identifier: MIT
+#include "net/protocol.h"
+
+#include "core/debug.h"
+#include "core/loop.h"
+#include "py/call.h"
+
+namespace uvpy::net {
+
+bool Protocol::set(core::Loop& loop, PyObject* protocol) {
+  const int buffered = PyObject_IsInstance(protocol, loop.state().buffered_protocol);
+  if (buffered < 0) {
+    return false;
+  }
+  buffered_ = buffered != 0;
+  object_ = py::borrow(protocol);
+  return true;
+}
+
+namespace {
+
+// The text of a slow I/O callback in asyncio's log, beside those of handles.
+bool log_slow_call(core::Loop& loop, double seconds, PyObject* protocol, PyObject* name) {
+  py::Ref<> what = py::steal(
+      PyUnicode_FromFormat("<Handle %s.%U()>", Py_TYPE(protocol)->tp_name, name));
+  return what && core::debug::log_if_slow(loop, seconds, what.get());
+}
+
+py::Ref<> call_in(PyObject* context, PyObject* protocol, PyObject* name, PyObject* arg) {
+  py::ContextScope scope(context);
+  if (!scope.entered()) {
+    return {};
+  }
+  PyObject* argv[] = {nullptr, protocol, arg};
+  const std::size_t count = arg != nullptr ? 2 : 1;
+  return py::steal(PyObject_VectorcallMethod(name, argv + 1, count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+}
+
+}  // namespace
+
+py::Ref<> Protocol::call(core::Loop& loop, PyObject* context, PyObject* name, PyObject* arg) const {
+  py::Ref<> protocol = object_.dup();  // the call may set another
+  if (!loop.debug()) [[likely]] {
+    return call_in(context, protocol.get(), name, arg);
+  }
+  double start = 0;
+  double end = 0;
+  if (!loop.time_now(&start)) {
+    return {};
+  }
+  py::Ref<> result = call_in(context, protocol.get(), name, arg);
+  py::SavedError error;
+  if (!loop.time_now(&end) || !log_slow_call(loop, end - start, protocol.get(), name)) {
+    return {};
+  }
+  return result;
+}
+
+}  // namespace uvpy::net

@@ -1,0 +1,363 @@
+// The read path of streams, and how they end. The write path is in stream_write.cpp.
+// SPDX-License-Identifier: MIT
+#include "net/stream.h"
+
+#include <unistd.h>
+
+#include "core/debug.h"
+#include "core/report.h"
+#include "py/call.h"
+#include "py/mutant.h"
+
+namespace uvpy::net {
+
+// ---- starting and stopping
+
+void Stream::start() {
+  if (!reading_ && stream_is_open()) {
+    stop_pending_ = false;
+    const uv::Status started = uv_read_start(stream(), &Stream::on_alloc, &Stream::on_read);
+    if (!started.ok()) {
+      fatal_os_error(core::uv_error(started), "Fatal read error on socket transport");
+      return;
+    }
+    reading_ = true;
+  }
+}
+
+void Stream::stop() {
+  if (!reading_) {
+    return;
+  }
+  if (in_alloc_) {
+    // libuv calls read_cb right after alloc_cb without looking again: it must still be there.
+    stop_pending_ = true;
+    return;
+  }
+  reading_ = false;
+  stop_pending_ = false;
+  if (stream_is_open()) {
+    uv_read_stop(stream());
+  }
+}
+
+PyObject* Stream::start_reading() {
+  if (!closing_ && !paused_ && !loop_ended_) {
+    read_context_ = py::kReadContextIsFixed ? context_.dup() : py::steal(PyContext_CopyCurrent());
+    if (!read_context_) {
+      return nullptr;
+    }
+    start();
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
+
+PyObject* Stream::pause_reading() {
+  if (closing_ || paused_) {
+    Py_RETURN_NONE;
+  }
+  paused_ = true;
+  if (must_defer()) {
+    // From another thread while the loop polls: no data is handed out any more; libuv is told by the loop itself.
+    if (!defer(loop().state().names._settle_reading, nullptr)) {
+      return nullptr;
+    }
+  } else {
+    stop();
+  }
+  if (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_)) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::resume_reading() {
+  if (closing_ || !paused_) {
+    Py_RETURN_NONE;
+  }
+  paused_ = false;
+  if (must_defer()) {
+    if (!defer(loop().state().names._settle_reading, nullptr)) {
+      return nullptr;
+    }
+  } else {
+    py::Ref<> started = py::steal(start_reading());
+    if (!started) {
+      return nullptr;
+    }
+  }
+  if (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_)) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::settle_reading() {
+  // Brings libuv in line with what another thread asked for.
+  if (closing_ || paused_) {
+    stop();
+    Py_RETURN_NONE;
+  }
+  return start_reading();
+}
+
+PyObject* Stream::set_protocol(PyObject* protocol) {
+  flush();
+  if (!protocol_.set(loop(), protocol)) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- a byte in
+
+void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
+  auto* self = uv::owner_of<Stream>(handle);
+  self->loop().gil().take();
+  *buf = uv_buf_init(nullptr, 0);
+  // One read a turn, as asyncio: libuv would go on while the buffer is filled. Refused a buffer it comes back with
+  // UV_ENOBUFS and leaves the rest for the next poll, at no system call. So it is when the run is to be left.
+  if (self->read_turn_ == self->loop().turn() || self->paused_ || self->closing_ || self->loop().is_leaving()) {
+    return;
+  }
+  self->read_turn_ = self->loop().turn();
+  py::Ref<> alive = py::borrow(self->self_);
+  self->offer(buf);
+}
+
+void Stream::offer(uv_buf_t* buf) {
+  if (!protocol_.is_buffered()) {
+    if (char* slab = loop().slab()) {
+      *buf = uv_buf_init(slab, core::Loop::kSlabSize);
+    }
+    return;
+  }
+  const ModuleState& state = loop().state();
+  in_alloc_ = true;
+  loop().count_callback();
+  py::Ref<> hint = py::steal(PyLong_FromLong(-1));
+  py::Ref<> given = hint ? protocol_.call(loop(), read_context_.get(), state.names.get_buffer, hint.get()) : py::Ref<>();
+  bool ok = given && read_buffer_.acquire(given.get(), PyBUF_WRITABLE);
+  if (ok && read_buffer_.size() == 0) {
+    PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
+    ok = false;
+  }
+  if (ok) {
+    // A view of more than libuv's length type is read in parts.
+    const Py_ssize_t size = read_buffer_.size() < (1 << 30) ? read_buffer_.size() : (1 << 30);
+    *buf = uv_buf_init(read_buffer_.data(), static_cast<unsigned>(size));
+  } else {
+    read_buffer_.release();
+    protocol_failed("Fatal error: protocol.get_buffer() call failed.");
+  }
+  in_alloc_ = false;
+}
+
+void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
+  auto* self = uv::owner_of<Stream>(handle);
+  self->loop().gil().take();
+  py::Ref<> alive = py::borrow(self->self_);
+  if (self->stop_pending_) {
+    self->stop();
+  }
+  if (count == UV_ENOBUFS || count == 0) {
+    self->read_buffer_.release();
+    return;
+  }
+  if (count == UV_EOF && (buf == nullptr || buf->base == nullptr)) {
+    // libuv concludes the end from a hang-up after a short read; a reset looks the same. Ask the kernel.
+    char byte;
+    const ssize_t got = ::recv(self->fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0) {
+      // There is more: go on reading it.
+      self->reading_ = false;
+      self->start();
+      return;
+    }
+    if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+      count = -errno;
+    }
+  }
+  if (count > 0) {
+    self->received(count, buf);
+    return;
+  }
+  self->read_buffer_.release();
+  // At the end and after an error libuv has stopped reading by itself.
+  self->reading_ = false;
+  if (self->closing_) {
+    return;
+  }
+  if (count == UV_EOF) {
+    self->ended();
+  } else {
+    self->read_failed(static_cast<int>(count));
+  }
+}
+
+void Stream::received(ssize_t count, const uv_buf_t* buf) {
+  const ModuleState& state = loop().state();
+  if (read_buffer_.held()) {
+    read_buffer_.release();
+    py::Ref<> size = py::steal(PyLong_FromSsize_t(count));
+    if (!size || !protocol_.call(loop(), read_context_.get(), state.names.buffer_updated, size.get())) {
+      protocol_failed("Fatal error: protocol.buffer_updated() call failed.");
+    }
+    return;
+  }
+  loop().count_callback();
+  py::Ref<> data = py::steal(PyBytes_FromStringAndSize(buf->base, count));
+  if (!data || !protocol_.call(loop(), read_context_.get(), state.names.data_received, data.get())) {
+    protocol_failed("Fatal error: protocol.data_received() call failed.");
+  }
+}
+
+void Stream::ended() {
+  if (loop().debug() && !core::debug::log(loop(), "%r received EOF", self_)) {
+    loop().leave_with_error();
+    return;
+  }
+  loop().count_callback();
+  py::Ref<> keep = protocol_.call(loop(), read_context_.get(), loop().state().names.eof_received);
+  const int keep_open = keep ? PyObject_IsTrue(keep.get()) : -1;
+  if (keep_open < 0) {
+    protocol_failed("Fatal error: protocol.eof_received() call failed.");
+  } else if (keep_open == 0) {
+    py::Ref<> closed = py::steal(close());
+    if (!closed) {
+      loop().leave_with_error();
+    }
+  }
+}
+
+void Stream::read_failed(int code) {
+  fatal_os_error(core::uv_error(code), "Fatal read error on socket transport");
+}
+
+// ---- ending
+
+PyObject* Stream::close() {
+  if (closing_) {
+    Py_RETURN_NONE;
+  }
+  if (must_defer()) {
+    closing_ = true;
+    if (!defer(loop().state().names._close_deferred, nullptr)) {
+      return nullptr;
+    }
+    Py_RETURN_NONE;
+  }
+  if constexpr (py::mutant("gathered-lost-at-close")) {
+    if (!writing_) {
+      queue_.clear();
+    }
+  }
+  flush();
+  if (closing_) {
+    Py_RETURN_NONE;  // the flush met an error
+  }
+  closing_ = true;
+  return close_deferred();
+}
+
+PyObject* Stream::close_deferred() {
+  stop();
+  if (!writing_ && queue_.empty()) {
+    if (!loop().check_closed()) {
+      return nullptr;
+    }
+    schedule_connection_lost(nullptr);
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::abort() {
+  if (must_defer()) {
+    if (!defer(loop().state().names.abort, nullptr)) {
+      return nullptr;
+    }
+    Py_RETURN_NONE;
+  }
+  if (conn_lost_ == 0) {
+    flush();  // asyncio would have sent it when it was written
+  }
+  if (conn_lost_ == 0 && !loop().check_closed()) {
+    return nullptr;
+  }
+  force_close(nullptr);
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::force_close_method(PyObject* exc) {
+  force_close(exc == Py_None ? nullptr : exc);
+  Py_RETURN_NONE;
+}
+
+void Stream::force_close(PyObject* exc) {
+  if (conn_lost_ > 0) {
+    return;
+  }
+  queue_.clear();
+  closing_ = true;
+  stop();
+  schedule_connection_lost(exc);
+}
+
+void Stream::settle() {
+  queue_.clear();
+  read_buffer_.release();
+  if (empty_waiter_) {
+    // A sendfile in progress learns that its peer is gone.
+    py::Ref<> waiter = std::move(empty_waiter_);
+    const ModuleState& state = loop().state();
+    py::Ref<> done = py::call_method(waiter.get(), state.names.done);
+    if (done && PyObject_IsTrue(done.get()) == 0) {
+      py::Ref<> exc = py::steal(
+          PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer"));
+      if (exc) {
+        py::call_method(waiter.get(), state.names.set_exception, exc.get());
+      }
+    }
+    PyErr_Clear();
+  }
+}
+
+void Stream::end_with_loop() {
+  loop_ended_ = true;
+  reading_ = false;
+  queue_.clear();
+  if (conn_lost_ == 0) {
+    conn_lost_ = 1;  // what is written from now on is dropped, as on a lost connection
+  }
+  detach_socket();
+  release_descriptor();
+}
+
+PyObject* Stream::repr_with(const char* name) {
+  if (lost_) {
+    return PyUnicode_FromFormat("<%s closed fd=%d>", name, fd_);
+  }
+  if (loop().is_closed()) {
+    return PyUnicode_FromFormat("<%s%s fd=%d>", name, closing_ ? " closing" : "", fd_);
+  }
+  return PyUnicode_FromFormat("<%s%s fd=%d read=%s write=<%s, bufsize=%zu>>", name, closing_ ? " closing" : "", fd_,
+                              reading_ ? "polling" : "idle", waiting() > 0 ? "polling" : "idle", waiting());
+}
+
+int Stream::visit_stream(visitproc visit, void* arg) const {
+  Py_VISIT(read_context_.get());
+  Py_VISIT(empty_waiter_.get());
+  if (int result = read_buffer_.visit(visit, arg)) {
+    return result;
+  }
+  return visit_common(visit, arg);
+}
+
+void Stream::clear_stream() {
+  empty_waiter_.reset();
+  clear_common();
+}
+
+}  // namespace uvpy::net

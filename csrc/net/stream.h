@@ -1,0 +1,108 @@
+// Stream: the read path and the write path over a uv_stream_t. A byte in: libuv -> on_alloc, on_read -> Protocol. A byte
+// out: write -> at once, or gathered for the end of the turn -> what the kernel refuses waits in uv_write, a piece at a
+// time -> on_write. See "the life of a byte" in csrc/README.md.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "net/flow.h"
+#include "net/transport.h"
+#include "net/write_queue.h"
+#include "py/buffer.h"
+
+namespace uvpy::net {
+
+class Stream : public Transport {
+ public:
+  void flush() final;
+  void end_with_loop() final;
+
+  // ---- asyncio's methods
+  PyObject* write(PyObject* data);
+  PyObject* writelines(PyObject* chunks);
+  PyObject* write_eof();
+  PyObject* can_write_eof();
+  PyObject* close();
+  PyObject* abort();
+  PyObject* force_close_method(PyObject* exc);
+  PyObject* pause_reading();
+  PyObject* resume_reading();
+  PyObject* is_reading();
+  PyObject* start_reading();
+  PyObject* settle_reading();
+  PyObject* close_deferred();
+  PyObject* flush_method();
+  PyObject* drained_method();
+  PyObject* set_protocol(PyObject* protocol);
+  PyObject* get_write_buffer_size();
+  PyObject* get_write_buffer_limits();
+  PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* make_empty_waiter();
+  PyObject* reset_empty_waiter();
+  PyObject* lend_descriptor(PyObject* lent);
+  PyObject* get_protocol_paused();
+  PyObject* get_paused();
+
+ protected:
+  ~Stream() = default;
+
+  virtual uv_stream_t* stream() = 0;
+  virtual bool stream_is_open() const = 0;
+
+  void force_close(PyObject* exc) final;
+  void settle() final;
+  PyObject* repr_with(const char* name);
+  // Bytes that were written and the kernel has not taken.
+  std::size_t waiting() const;
+  int visit_stream(visitproc visit, void* arg) const;
+  void clear_stream();
+
+ private:
+  // ---- reading
+  void start();
+  void stop();
+  void received(ssize_t count, const uv_buf_t* buf);
+  void ended();
+  void read_failed(int code);
+  static void on_alloc(uv_handle_t* handle, std::size_t suggested, uv_buf_t* buf);
+  static void on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf);
+  void offer(uv_buf_t* buf);
+
+  // ---- writing
+  enum class Accept { yes, ignored, refused };
+  Accept accepts(const char* function);
+  bool must_defer() const { return loop().gil().given(); }
+  bool defer(PyObject* name, PyObject* arg);
+  bool gathers_now();
+  bool send(PyObject* object, const char* data, std::size_t size);
+  bool keep(PyObject* object, const char* data, std::size_t size, std::size_t offset);
+  void send_queue();
+  void start_request();
+  void written(int status);
+  void drained();
+  void pause_protocol_if_full();
+  void resume_protocol_if_drained();
+  void tell_protocol(PyObject* name, const char* message);
+  bool shutdown_write(bool raises);
+  static void on_write(uv_write_t* request, int status);
+
+  Flow flow_;
+  WriteQueue queue_;
+  WriteQueue in_flight_;  // what the request below refers to
+  uv_write_t request_{};
+  py::BufferView read_buffer_;
+  py::Ref<> read_context_;
+  py::Ref<> empty_waiter_;
+  std::uint64_t read_turn_ = 0;
+  std::uint64_t write_turn_ = 0;
+  unsigned turn_writes_ = 0;
+  unsigned many_writes_ = 0;  // how often of late a turn had several writes
+  bool paused_ = false;
+  bool reading_ = false;      // libuv reads
+  bool in_alloc_ = false;
+  bool stop_pending_ = false;
+  bool offer_failed_ = false;
+  bool eof_ = false;
+  bool writing_ = false;
+};
+
+}  // namespace uvpy::net

@@ -1,0 +1,517 @@
+// The write path of streams. At ease a write leaves at once; under load (the turn holds more than a handful of
+// callbacks, or this transport has lately made several writes a turn) it is gathered and leaves by one writev at the end
+// of the turn, before 64 KiB or the high mark are passed, after 200 us, or when anything could observe it. Only what the
+// kernel refuses goes to uv_write, 64 KiB at a time: libuv reports a request when all of it is written, and the low mark
+// must be seen on the way.
+// SPDX-License-Identifier: MIT
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/debug.h"
+#include "core/report.h"
+#include "net/stream.h"
+#include "py/args.h"
+#include "py/call.h"
+#include "py/mutant.h"
+
+namespace uvpy::net {
+
+namespace {
+
+constexpr std::size_t kPiece = 64 * 1024;
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
+constexpr unsigned kVectors = 64;
+// asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+constexpr unsigned kWarnAfter = 5;
+// Turns with several writes, of late, from which on a transport gathers.
+constexpr unsigned kGatherFrom = 2;
+constexpr unsigned kGatherMost = 4;
+
+}  // namespace
+
+// ---- taking data in
+
+Stream::Accept Stream::accepts(const char* function) {
+  if (eof_) {
+    PyErr_Format(PyExc_RuntimeError, "Cannot call %s() after write_eof()", function);
+    return Accept::refused;
+  }
+  if (empty_waiter_) {
+    PyErr_Format(PyExc_RuntimeError, "unable to %s; sendfile is in progress", function);
+    return Accept::refused;
+  }
+  if (conn_lost_ > 0) {
+    if (conn_lost_ >= kWarnAfter) {
+      const ModuleState& state = loop().state();
+      py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
+      py::Ref<> text = py::steal(PyUnicode_FromString("socket.send() raised exception."));
+      if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
+        return Accept::refused;
+      }
+    }
+    ++conn_lost_;
+    return Accept::ignored;
+  }
+  return Accept::yes;
+}
+
+PyObject* Stream::write(PyObject* data) {
+  if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
+    py::Ref<> name = py::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(data)), "__name__"));
+    if (name) {
+      PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not %R", name.get());
+    }
+    return nullptr;
+  }
+  py::BufferView view;
+  if (!view.acquire(data, PyBUF_SIMPLE)) {
+    return nullptr;
+  }
+  // Only now the state: a subclass's buffer may have run code.
+  if (view.size() == 0 && !eof_ && !empty_waiter_) {
+    Py_RETURN_NONE;
+  }
+  switch (accepts("write")) {
+    case Accept::refused:
+      return nullptr;
+    case Accept::ignored:
+      Py_RETURN_NONE;
+    case Accept::yes:
+      break;
+  }
+  py::Ref<> alive = py::borrow(self_);
+  if (!send(data, view.data(), static_cast<std::size_t>(view.size()))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::writelines(PyObject* chunks) {
+  py::Ref<> items = py::steal(PySequence_Fast(chunks, "can only join an iterable"));
+  if (!items) {
+    return nullptr;
+  }
+  switch (accepts(py::kWritelinesJoins ? "write" : "writelines")) {
+    case Accept::refused:
+      return nullptr;
+    case Accept::ignored:
+      Py_RETURN_NONE;
+    case Accept::yes:
+      break;
+  }
+  py::Ref<> alive = py::borrow(self_);
+  // All are taken before one is sent: what is wrong with the last one must not leave half of them on the wire.
+  WriteQueue taken;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    py::Ref<> item = py::borrow(PySequence_Fast_GET_ITEM(items.get(), i));
+    py::Ref<> bytes;
+    if (PyBytes_CheckExact(item.get())) {
+      bytes = std::move(item);
+    } else {
+      py::Ref<> view = py::steal(PyMemoryView_FromObject(item.get()));
+      bytes = view ? py::steal(PyBytes_FromObject(view.get())) : py::Ref<>();
+    }
+    if (!bytes || !taken.push(std::move(bytes), 0)) {
+      return nullptr;
+    }
+  }
+  if (conn_lost_ > 0 || taken.empty()) {
+    Py_RETURN_NONE;
+  }
+  const bool direct = queue_.empty() && !writing_ && !must_defer() && !gathers_now();
+  if (!taken.move_to(queue_, taken.bytes())) {
+    return nullptr;
+  }
+  if (must_defer()) {
+    if (!defer(loop().state().names._flush, nullptr)) {
+      return nullptr;
+    }
+  } else if (direct || (!writing_ && waiting() > std::min(kPiece, flow_.high()))) {
+    send_queue();
+  } else if (!writing_) {
+    loop().mark_dirty(this);
+  }
+  pause_protocol_if_full();
+  Py_RETURN_NONE;
+}
+
+bool Stream::gathers_now() {
+  const std::uint64_t turn = loop().turn();
+  if (write_turn_ != turn) {
+    // A new turn: what the last one showed counts, and is forgotten slowly.
+    if (turn_writes_ > 1) {
+      many_writes_ = std::min(many_writes_ + 1, kGatherMost);
+    } else if (many_writes_ > 0) {
+      --many_writes_;
+    }
+    write_turn_ = turn;
+    turn_writes_ = 0;
+  }
+  ++turn_writes_;
+  return loop().gathers(many_writes_ >= kGatherFrom);
+}
+
+bool Stream::send(PyObject* object, const char* data, std::size_t size) {
+  std::size_t offset = 0;
+  bool gather = false;
+  const bool defers = must_defer();
+  if (queue_.empty() && !writing_ && !defers) {
+    gather = gathers_now();
+    if (gather && size > std::min(kPiece, flow_.high())) {
+      gather = false;
+    }
+    if (!gather) {
+      const uv_buf_t buf = uv_buf_init(const_cast<char*>(data), static_cast<unsigned>(std::min(size, kMostAtOnce)));
+      const uv::Status sent = uv_try_write(stream(), &buf, 1);
+      if (sent.ok()) {
+        offset = static_cast<std::size_t>(sent.code());
+        if (offset == size) {
+          return true;
+        }
+      } else if (sent.code() != UV_EAGAIN) {
+        fatal_os_error(core::uv_error(sent), "Fatal write error on socket transport");
+        return true;
+      }
+      if constexpr (py::mutant("partial-write-lost")) {
+        offset = offset > 0 ? size : 0;
+        if (offset == size) {
+          return true;
+        }
+      }
+    }
+  } else if (!writing_ && !defers) {
+    ++turn_writes_;
+    gather = true;  // behind what was gathered before
+  }
+  if (!keep(object, data, size, offset)) {
+    return false;
+  }
+  if (defers) {
+    if (!defer(loop().state().names._flush, nullptr)) {
+      return false;
+    }
+  } else if (gather) {
+    if (queue_.bytes() > std::min(kPiece, flow_.high())) {
+      send_queue();
+    } else {
+      loop().mark_dirty(this);
+    }
+  } else if (!writing_) {
+    start_request();
+  }
+  pause_protocol_if_full();
+  return true;
+}
+
+// Keeps the part of `data` from `offset` on. Exact bytes are kept by reference, all else is copied now.
+bool Stream::keep(PyObject* object, const char* data, std::size_t size, std::size_t offset) {
+  if (PyBytes_CheckExact(object)) {
+    return queue_.push(py::borrow(object), offset);
+  }
+  py::Ref<> copy = py::steal(PyBytes_FromStringAndSize(data + offset, static_cast<Py_ssize_t>(size - offset)));
+  return copy && queue_.push(std::move(copy), 0);
+}
+
+// ---- sending
+
+void Stream::flush() {
+  if (!must_defer() && !writing_ && !queue_.empty() && conn_lost_ == 0) {
+    send_queue();
+  }
+}
+
+PyObject* Stream::flush_method() {
+  flush();
+  if (conn_lost_ == 0) {
+    drained();
+  }
+  Py_RETURN_NONE;
+}
+
+// Sends from the front until the kernel refuses; the rest waits in a request.
+void Stream::send_queue() {
+  while (!queue_.empty() && stream_is_open()) {
+    uv_buf_t bufs[kVectors];
+    const unsigned count = queue_.fill(bufs, kVectors, kMostAtOnce);
+    std::size_t wanted = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      wanted += bufs[i].len;
+    }
+    const uv::Status sent = uv_try_write(stream(), bufs, count);
+    if (!sent.ok() && sent.code() != UV_EAGAIN) {
+      fatal_os_error(core::uv_error(sent), "Fatal write error on socket transport");
+      return;
+    }
+    const std::size_t taken = sent.ok() ? static_cast<std::size_t>(sent.code()) : 0;
+    queue_.consume(taken);
+    if (taken < wanted) {
+      start_request();
+      return;
+    }
+  }
+}
+
+void Stream::start_request() {
+  uv_buf_t bufs[kVectors];
+  const unsigned count = queue_.fill(bufs, kVectors, kPiece);
+  std::size_t size = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    size += bufs[i].len;
+  }
+  // The references move first: the request may be written from at any time after.
+  if (!queue_.move_to(in_flight_, size)) {
+    loop().leave_with_error();
+    return;
+  }
+  request_.data = this;
+  const uv::Status queued = uv_write(&request_, stream(), bufs, count, &Stream::on_write);
+  if (!queued.ok()) {
+    in_flight_.clear();
+    fatal_os_error(core::uv_error(queued), "Fatal write error on socket transport");
+    return;
+  }
+  writing_ = true;
+}
+
+void Stream::on_write(uv_write_t* request, int status) {
+  auto* self = static_cast<Stream*>(request->data);
+  self->loop().gil().take();
+  py::Ref<> alive = py::borrow(self->self_);
+  self->written(status);
+}
+
+void Stream::written(int status) {
+  writing_ = false;
+  in_flight_.clear();
+  if (conn_lost_ > 0) {
+    return;  // lost meanwhile: nobody waits for this
+  }
+  if (status < 0) {
+    fatal_os_error(core::uv_error(status), "Fatal write error on socket transport");
+    return;
+  }
+  send_queue();
+  if (conn_lost_ > 0) {
+    return;
+  }
+  if (loop().is_leaving()) {
+    // No user code while the run is being left: the next run tells the protocol.
+    if (!defer(loop().state().names._drained, nullptr)) {
+      loop().leave_with_error();
+    }
+    return;
+  }
+  drained();
+}
+
+PyObject* Stream::drained_method() {
+  if (conn_lost_ == 0) {
+    drained();
+  }
+  Py_RETURN_NONE;
+}
+
+// After some of the buffer has gone: resume_writing(), which may write again, then what waited for the end of it.
+void Stream::drained() {
+  if constexpr (!py::mutant("resume-lost")) {
+    resume_protocol_if_drained();
+  }
+  if (conn_lost_ > 0 || writing_ || !queue_.empty()) {
+    return;
+  }
+  if (empty_waiter_) {
+    const ModuleState& state = loop().state();
+    py::Ref<> waiter = empty_waiter_.dup();
+    py::Ref<> done = py::call_method(waiter.get(), state.names.done);
+    const int is_done = done ? PyObject_IsTrue(done.get()) : -1;
+    if (is_done < 0 || (is_done == 0 && !py::call_method(waiter.get(), state.names.set_result, Py_None))) {
+      loop().leave_with_error();
+    }
+  }
+  if (closing_) {
+    schedule_connection_lost(nullptr);
+  } else if (eof_) {
+    shutdown_write(false);
+  }
+}
+
+// ---- ending the write side
+
+bool Stream::shutdown_write(bool raises) {
+  if (::shutdown(fd_, SHUT_WR) == 0) {
+    return true;
+  }
+  py::Ref<> exc = py::os_error(errno);
+  if (raises && exc) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exc.get())), exc.get());
+    return false;
+  }
+  fatal_os_error(std::move(exc), "Fatal write error on socket transport");
+  return false;
+}
+
+PyObject* Stream::write_eof() {
+  if (closing_ || eof_) {
+    Py_RETURN_NONE;
+  }
+  flush();
+  if (closing_) {
+    Py_RETURN_NONE;
+  }
+  eof_ = true;
+  if (!writing_ && queue_.empty() && !shutdown_write(true)) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::can_write_eof() { Py_RETURN_TRUE; }
+
+// ---- flow control
+
+std::size_t Stream::waiting() const {
+  if (conn_lost_ > 0) {
+    return 0;
+  }
+  return queue_.bytes() +
+         (writing_ && stream_is_open() ? uv_stream_get_write_queue_size(const_cast<Stream*>(this)->stream()) : 0);
+}
+
+void Stream::tell_protocol(PyObject* name, const char* message) {
+  py::Ref<> protocol = py::borrow(protocol_.get());
+  if (!protocol || py::call_method(protocol.get(), name)) {
+    return;
+  }
+  py::Ref<> exc = py::take_error();
+  if (py::ends_the_loop(exc.get())) {
+    py::restore_error(std::move(exc));
+    loop().leave_with_error();
+  } else if (!core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
+                                                   {"protocol", protocol.get()})) {
+    loop().leave_with_error();
+  }
+}
+
+void Stream::pause_protocol_if_full() {
+  if (flow_.must_pause(waiting())) {
+    tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
+  }
+}
+
+void Stream::resume_protocol_if_drained() {
+  if (flow_.must_resume(waiting())) {
+    tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed");
+  }
+}
+
+PyObject* Stream::get_write_buffer_size() {
+  flush();
+  return PyLong_FromSize_t(waiting());
+}
+
+PyObject* Stream::get_write_buffer_limits() {
+  return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(flow_.low()), static_cast<Py_ssize_t>(flow_.high()));
+}
+
+namespace {
+
+// A mark in bytes: any number that asyncio could compare with; what is out of reach never comes into play.
+bool water_mark(PyObject* value, Py_ssize_t* mark) {
+  constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
+  if (PyFloat_Check(value)) {
+    const double number = PyFloat_AS_DOUBLE(value);
+    *mark = number >= static_cast<double>(kMost) ? kMost : static_cast<Py_ssize_t>(number);
+    return true;
+  }
+  *mark = PyNumber_AsSsize_t(value, nullptr);
+  if (*mark == -1 && PyErr_Occurred() != nullptr) {
+    return false;
+  }
+  *mark = std::clamp(*mark, -kMost, kMost);
+  return true;
+}
+
+}  // namespace
+
+PyObject* Stream::set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"high", "low"};
+  PyObject* given[2];
+  if (!py::parse({"set_write_buffer_limits", kNames, 0, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  const bool has_high = given[0] != nullptr && given[0] != Py_None;
+  const bool has_low = given[1] != nullptr && given[1] != Py_None;
+  Py_ssize_t high = static_cast<Py_ssize_t>(Flow::kHigh);
+  Py_ssize_t low = 0;
+  if ((has_high && !water_mark(given[0], &high)) || (has_low && !water_mark(given[1], &low))) {
+    return nullptr;
+  }
+  if (!has_high && has_low) {
+    high = 4 * low;
+  }
+  if (!has_low) {
+    low = high / 4;
+  }
+  if (high < low || low < 0) {
+    PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);
+    return nullptr;
+  }
+  flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
+  // asyncio pauses at once when the new mark is passed already.
+  flush();
+  pause_protocol_if_full();
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::get_protocol_paused() { return PyBool_FromLong(flow_.paused() ? 1 : 0); }
+PyObject* Stream::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
+
+// ---- for sendfile
+
+PyObject* Stream::make_empty_waiter() {
+  if (empty_waiter_) {
+    PyErr_SetString(PyExc_RuntimeError, "Empty waiter is already set");
+    return nullptr;
+  }
+  flush();
+  const ModuleState& state = loop().state();
+  empty_waiter_ = py::call_method(loop().object(), state.names.create_future);
+  if (!empty_waiter_) {
+    return nullptr;
+  }
+  if (!writing_ && queue_.empty() && !py::call_method(empty_waiter_.get(), state.names.set_result, Py_None)) {
+    return nullptr;
+  }
+  return Py_NewRef(empty_waiter_.get());
+}
+
+PyObject* Stream::reset_empty_waiter() {
+  empty_waiter_.reset();
+  Py_RETURN_NONE;
+}
+
+// While sendfile writes to the descriptor through the loop's watchers, it is not refused there.
+PyObject* Stream::lend_descriptor(PyObject* lent) {
+  const int truth = PyObject_IsTrue(lent);
+  if (truth < 0 || (stream_is_open() && !loop().watchers().set_transport(fd_, truth != 0 ? nullptr : self_))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- other threads
+
+// Calls self.name(arg) in the loop's thread: for calls that would touch libuv while the loop is in its poll.
+bool Stream::defer(PyObject* name, PyObject* arg) {
+  py::Ref<> method = py::get_attr(self_, name);
+  if (!method) {
+    return false;
+  }
+  PyObject* argv[] = {method.get(), arg};
+  py::Ref<> handle = py::steal(loop().call_soon_threadsafe(argv, arg != nullptr ? 2 : 1, nullptr));
+  return static_cast<bool>(handle);
+}
+
+}  // namespace uvpy::net

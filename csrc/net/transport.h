@@ -1,0 +1,94 @@
+// Transport: what every transport has: its socket and extra info, the protocol, the server it belongs to, closing, and
+// the calls of connection_made and connection_lost. Streams build on it. The laws of asyncio's own transports hold:
+// connection_made comes by call_soon, reading starts after it; connection_lost comes once, by call_soon, last of all.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/socket.h>
+
+#include "core/loop.h"
+#include "core/resource.h"
+#include "net/protocol.h"
+#include "py/ref.h"
+
+namespace uvpy::net {
+
+class Transport : public core::Resource {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  core::Loop& loop() const { return *py::state_of<core::Loop>(loop_.get()); }
+  PyObject* object() const final { return self_; }
+  int fd() const { return fd_; }
+
+  // ---- asyncio's methods and the attributes that its code and libraries read
+  PyObject* get_extra_info(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+  PyObject* is_closing();
+  PyObject* get_protocol();
+  PyObject* get_extra();
+  PyObject* get_loop();
+  PyObject* get_server();
+  PyObject* get_sock();
+  PyObject* get_sock_fd();
+  PyObject* get_conn_lost();
+  PyObject* call_connection_lost(PyObject* exc);
+
+ protected:
+  ~Transport() = default;
+
+  // Sets what is common; `sock` is a Python socket, or null for one that is made when somebody asks for it.
+  bool begin(core::Loop& loop, PyObject* self, int fd, PyObject* sock, PyObject* protocol, PyObject* extra,
+             PyObject* server);
+  // Addresses as the kernel has them, kept raw; the Python tuples are made on demand.
+  void keep_addresses(const sockaddr_storage* peer, socklen_t peer_size);
+  // call_soon(connection_made), call_soon(_start_reading), and the waiter after both.
+  bool schedule_start(PyObject* waiter);
+  // call_soon(_call_connection_lost, exc).
+  void schedule_connection_lost(PyObject* exc);
+  // asyncio's _fatal_error: an OSError is logged in debug mode, anything else goes to the exception handler; then the
+  // connection is lost with it.
+  void fatal_error(PyObject* exc, const char* message);
+  void fatal_os_error(py::Ref<> exc, const char* message);
+  // The current exception of a protocol method: fatal for the connection, or for the run.
+  void protocol_failed(const char* message);
+  virtual void force_close(PyObject* exc) = 0;
+  // After connection_lost: the descriptor is given back.
+  virtual void release_descriptor() = 0;
+  // What connection_lost leaves to the stream to settle.
+  virtual void settle() = 0;
+
+  // The dict behind get_extra_info, made when first asked for.
+  PyObject* extra();
+  PyObject* make_socket();
+  void detach_socket();
+
+  int visit_common(visitproc visit, void* arg) const;
+  void clear_common();
+
+  PyObject* self_ = nullptr;
+  py::Ref<> loop_;
+  py::Ref<> sock_;
+  py::Ref<> extra_;
+  py::Ref<> server_;
+  py::Ref<> context_;  // the callbacks' context
+  Protocol protocol_;
+  int fd_ = -1;
+  int family_ = 0;
+  unsigned conn_lost_ = 0;  // how often connection_lost was asked for, and writes after it
+  bool closing_ = false;
+  bool lost_ = false;       // connection_lost has come
+  bool loop_ended_ = false;
+
+ private:
+  socklen_t own_size_ = 0;
+  socklen_t peer_size_ = 0;
+  sockaddr_storage own_{};
+  sockaddr_storage peer_{};
+};
+
+// (host, port) or (host, port, flowinfo, scope_id), as the socket module gives it; None where there is no address.
+py::Ref<> address_tuple(const sockaddr_storage& address, socklen_t size);
+
+}  // namespace uvpy::net

@@ -1,0 +1,63 @@
+// What differs between the CPython versions we support: the only file that looks at PY_VERSION_HEX.
+// Everything else asks the functions and constants here.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Python.h>
+
+#if PY_VERSION_HEX < 0x030B0000
+#error "uvpy needs CPython 3.11 or newer"
+#endif
+
+namespace uvpy::py {
+
+// Server._attach and _detach take the transport since 3.13; before, nothing.
+inline constexpr bool kServerKnowsTransports = PY_VERSION_HEX >= 0x030D0000;
+// call_soon_threadsafe gives a handle whose cancel() waits for a running callback since 3.14.
+inline constexpr bool kThreadSafeHandles = PY_VERSION_HEX >= 0x030E0000;
+// Since 3.15 a transport keeps the context it was made in; before, resume_reading() took the caller's.
+inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
+// writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
+inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
+// The newest CPython this source has been tested on; a newer one gets a warning at import.
+inline constexpr int kNewestTestedMinor = 15;
+
+// The exception being handled, taken out of the thread state: a new reference, or null.
+inline PyObject* take_raised() {
+#if PY_VERSION_HEX >= 0x030C0000
+  return PyErr_GetRaisedException();
+#else
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (type == nullptr) {
+    return nullptr;
+  }
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) {
+    PyException_SetTraceback(value, traceback);
+    Py_DECREF(traceback);
+  }
+  Py_DECREF(type);
+  return value;
+#endif
+}
+
+// Puts an exception taken by take_raised() back; steals the reference.
+inline void put_raised(PyObject* exc) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyErr_SetRaisedException(exc);
+#else
+  PyObject* type = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exc)));
+  PyErr_Restore(type, exc, PyException_GetTraceback(exc));
+#endif
+}
+
+inline bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+}  // namespace uvpy::py

@@ -1,0 +1,114 @@
+// Filling and emptying the module state.
+// SPDX-License-Identifier: MIT
+#include "state.h"
+
+#include "py/compat.h"
+#include "py/ref.h"
+
+namespace uvpy {
+
+namespace {
+
+// module.attribute into *place.
+bool import_into(PyObject** place, const char* module, const char* attribute) {
+  py::Ref<> found = py::steal(PyImport_ImportModule(module));
+  if (found && attribute != nullptr) {
+    found = py::steal(PyObject_GetAttrString(found.get(), attribute));
+  }
+  *place = found.release();
+  return *place != nullptr;
+}
+
+// A reference to the dict of a module, which outlives it.
+bool dict_into(PyObject** place, const char* module) {
+  py::Ref<> found = py::steal(PyImport_ImportModule(module));
+  *place = found ? Py_XNewRef(PyModule_GetDict(found.get())) : nullptr;
+  return *place != nullptr;
+}
+
+// Whether _format_callback_source has the keyword `debug`.
+bool takes_debug(PyObject* function, bool* answer) {
+  py::Ref<> defaults = py::steal(PyObject_GetAttrString(function, "__kwdefaults__"));
+  if (!defaults) {
+    return false;
+  }
+  *answer = PyDict_Check(defaults.get()) && PyDict_GetItemString(defaults.get(), "debug") != nullptr;
+  return true;
+}
+
+}  // namespace
+
+bool ModuleState::fill() {
+#define UVPY_INTERN(name)                       \
+  names.name = PyUnicode_InternFromString(#name); \
+  if (names.name == nullptr) {                  \
+    return false;                               \
+  }
+  UVPY_NAMES(UVPY_INTERN)
+#undef UVPY_INTERN
+#define UVPY_IMPORT(member, module, attribute) \
+  if (!import_into(&member, module, attribute)) { \
+    return false;                              \
+  }
+  UVPY_IMPORTS(UVPY_IMPORT)
+#undef UVPY_IMPORT
+  if (py::kThreadSafeHandles && !import_into(&asyncio_thread_safe_handle, "asyncio.events", "_ThreadSafeHandle")) {
+    return false;
+  }
+  if (!import_into(&base_events, "asyncio.base_events", nullptr) || !dict_into(&futures_dict, "asyncio.futures") ||
+      !dict_into(&tasks_dict, "asyncio.tasks") || !takes_debug(format_callback_source, &format_takes_debug)) {
+    return false;
+  }
+  base_create_task = PyObject_GetAttrString(base_event_loop, "create_task");
+  kwnames_loop = PyTuple_Pack(1, names.loop);
+  return base_create_task != nullptr && kwnames_loop != nullptr;
+}
+
+int ModuleState::visit(visitproc visit, void* arg) const {
+#define UVPY_VISIT(member, module, attribute) Py_VISIT(member);
+  UVPY_IMPORTS(UVPY_VISIT)
+#undef UVPY_VISIT
+  Py_VISIT(asyncio_thread_safe_handle);
+  Py_VISIT(base_events);
+  Py_VISIT(base_create_task);
+  Py_VISIT(futures_dict);
+  Py_VISIT(tasks_dict);
+  Py_VISIT(own_time);
+  Py_VISIT(own_call_soon);
+  Py_VISIT(own_call_at);
+  Py_VISIT(own_call_later);
+  Py_VISIT(loop_type);
+  Py_VISIT(handle_type);
+  Py_VISIT(timer_type);
+  Py_VISIT(thread_safe_handle_type);
+  Py_VISIT(tcp_transport_type);
+  Py_VISIT(listener_type);
+  return 0;
+}
+
+void ModuleState::clear() {
+#define UVPY_CLEAR(name) Py_CLEAR(names.name);
+  UVPY_NAMES(UVPY_CLEAR)
+#undef UVPY_CLEAR
+#define UVPY_CLEAR(member, module, attribute) Py_CLEAR(member);
+  UVPY_IMPORTS(UVPY_CLEAR)
+#undef UVPY_CLEAR
+  Py_CLEAR(asyncio_thread_safe_handle);
+  Py_CLEAR(base_events);
+  Py_CLEAR(base_create_task);
+  Py_CLEAR(futures_dict);
+  Py_CLEAR(tasks_dict);
+  Py_CLEAR(kwnames_loop);
+  Py_CLEAR(own_time);
+  Py_CLEAR(own_call_soon);
+  Py_CLEAR(own_call_at);
+  Py_CLEAR(own_call_later);
+  Py_CLEAR(loop_type);
+  Py_CLEAR(handle_type);
+  Py_CLEAR(timer_type);
+  Py_CLEAR(thread_safe_handle_type);
+  Py_CLEAR(tcp_transport_type);
+  Py_CLEAR(listener_type);
+}
+
+}  // namespace uvpy

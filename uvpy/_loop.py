@@ -1,0 +1,310 @@
+"""`Loop`: the seam between the native scheduler and asyncio.
+
+`uvpy._core.Loop` has what runs per callback, `asyncio.BaseEventLoop` what runs per connection or per loop, in the form
+of the interpreter that runs. Here stand only the hooks that BaseEventLoop leaves to its subclasses, and the pieces
+borrowed by name from asyncio's own Unix loop: what is not native yet works through asyncio's transports over our
+`_add_reader` and `_add_writer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import selectors
+import signal
+import socket
+import sys
+import warnings
+import weakref
+from asyncio import base_events, selector_events, sslproto, unix_events
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import _core
+
+_Selector = selector_events.BaseSelectorEventLoop
+_Unix = unix_events._UnixSelectorEventLoop  # type: ignore[attr-defined]
+
+os.register_at_fork(before=_core.before_fork, after_in_child=_core.after_fork_in_child)
+
+
+def _is_tcp(sock: Any) -> bool:
+    """Whether a socket is one that the native transports take: a real internet stream socket."""
+    return (
+        isinstance(sock, socket.socket)
+        and sock.family in (socket.AF_INET, socket.AF_INET6)
+        and sock.type == socket.SOCK_STREAM
+    )
+
+
+class _Watches:
+    """What asyncio's own transports ask a selector for when they describe themselves: who watches a descriptor."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = weakref.ref(loop)
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        """The SelectorKey of a watched descriptor; KeyError where there is none."""
+        loop = self._loop()
+        found = None if loop is None else loop._watched(fileobj)
+        if found is None:
+            raise KeyError(f"{fileobj!r} is not registered")
+        fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        events, reader, writer = found
+        return selectors.SelectorKey(fileobj, fd, events, (reader, writer))
+
+
+class _WakeupEnd:
+    """The end of the loop's wake-up pipe that `signal.set_wakeup_fd` may have, as an object with `fileno()`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def fileno(self) -> int:
+        return self._loop._wakeup_fd()
+
+
+@contextlib.contextmanager
+def _users_wakeup_fd_kept() -> Iterator[None]:
+    """Undo what asyncio's signal methods do to the wakeup fd: ours records signals in their handlers.
+
+    While the loop runs the descriptor is the loop's own, otherwise the program's; both are put back.
+    """
+    try:
+        before = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+    except ValueError:  # not in the main thread: asyncio's method will say so
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+
+
+def _record(loop: weakref.ref[Loop], signum: int, frame: object) -> None:
+    """The handler of a signal that a loop handles: queues the loop's callback. Python loses no kind of signal."""
+    target = loop()
+    if target is not None and not target.is_closed():
+        target._handle_signal(signum)
+
+
+class Loop(_core.Loop, asyncio.BaseEventLoop):
+    """An asyncio event loop on libuv.
+
+    `gil` says what the loop does where a busy thread holds the GIL ("adaptive", the default, or "plain"; the
+    environment variable UVPY_GIL sets another default). ValueError for anything else.
+    """
+
+    def __init__(self, *, gil: str | None = None) -> None:
+        self._set_gil_policy(os.environ.get("UVPY_GIL") or "adaptive" if gil is None else gil)
+        asyncio.BaseEventLoop.__init__(self)
+        self._signal_handlers: dict[int, asyncio.Handle] = {}
+        self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._unix_server_sockets: dict[socket.socket, int] = {}
+        if hasattr(unix_events, "can_use_pidfd") and not hasattr(asyncio, "AbstractChildWatcher"):
+            # From 3.14 on the loop itself owns the child watcher.
+            self._watcher = (
+                unix_events._PidfdChildWatcher()
+                if unix_events.can_use_pidfd()
+                else unix_events._ThreadedChildWatcher()
+            )
+
+    def close(self) -> None:
+        """Close the loop: drop what is scheduled, close what is open. RuntimeError while it runs."""
+        if self.is_running():
+            raise RuntimeError("Cannot close a running event loop")
+        if self.is_closed():
+            return
+        asyncio.BaseEventLoop.close(self)
+        if not sys.is_finalizing():
+            for sig in list(self._signal_handlers):
+                self.remove_signal_handler(sig)
+        elif self._signal_handlers:
+            warnings.warn(
+                f"Closing the loop {self!r} on interpreter shutdown stage, skipping signal handlers removal",
+                ResourceWarning,
+                source=self,
+            )
+            self._signal_handlers.clear()
+        self._shutdown()
+
+    # -- TCP: native
+
+    def _make_socket_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        **context: Any,
+    ) -> asyncio.Transport:
+        self._ensure_fd_no_transport(sock)
+        if _is_tcp(sock):
+            return _core.make_tcp_transport(self, sock, protocol, waiter, extra, server, **context)
+        return selector_events._SelectorSocketTransport(self, sock, protocol, waiter, extra, server, **context)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: Any,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        call_connection_made: bool = True,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+        **context: Any,
+    ) -> asyncio.Transport:
+        self._ensure_fd_no_transport(rawsock)
+        ssl_protocol = sslproto.SSLProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            call_connection_made,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        self._make_socket_transport(rawsock, ssl_protocol, extra=extra, server=server, **context)
+        return ssl_protocol._app_transport
+
+    def _start_serving(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        sock: socket.socket,
+        sslcontext: Any = None,
+        server: Any = None,
+        backlog: int = 100,
+        *timeouts: Any,
+        **more: Any,
+    ) -> None:
+        if not _is_tcp(sock):
+            _Selector._start_serving(self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **more)
+            return
+        accept_tls = None
+        if sslcontext is not None:
+            accept_tls = functools.partial(self._accept_tls, protocol_factory, sslcontext, server, timeouts, more)
+        _core.listen(self, sock, protocol_factory, server, backlog, accept_tls, more.get("context"))
+
+    def _accept_tls(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        sslcontext: Any,
+        server: Any,
+        timeouts: tuple[Any, ...],
+        more: dict[str, Any],
+        conn: socket.socket,
+        address: Any,
+    ) -> None:
+        """Make the connection of a TLS client as asyncio does, in a task that waits for the handshake."""
+        extra = {"peername": address}
+        self.create_task(
+            self._accept_connection2(protocol_factory, conn, extra, sslcontext, server, *timeouts, **more)
+        )
+
+    def _stop_serving(self, sock: socket.socket) -> None:
+        _core.stop_listening(self, sock.fileno())
+        path = sock.getsockname() if sock in self._unix_server_sockets else None
+        _Selector._stop_serving(self, sock)
+        if path is not None:
+            # The path is ours to remove only while it is still the socket that we bound.
+            inode = self._unix_server_sockets.pop(sock)
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(path).st_ino == inode:
+                    os.unlink(path)
+
+    def _ensure_fd_no_transport(self, fd: Any) -> None:
+        self._ensure_fd_no_native_transport(fd)
+        _Selector._ensure_fd_no_transport(self, fd)
+
+    async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transp, _core.TCPTransport):
+            return await _Selector._sendfile_native(self, transp, file, offset, count)
+        resume_reading = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        transp._lend_descriptor(True)
+        try:
+            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+        finally:
+            transp._lend_descriptor(False)
+            transp._reset_empty_waiter()
+            if resume_reading:
+                transp.resume_reading()
+
+    # -- signals: asyncio's checks and texts, our recording
+
+    @property
+    def _csock(self) -> _WakeupEnd:
+        return _WakeupEnd(self)
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        """Call back in the loop when a signal arrives; see asyncio.loop.add_signal_handler.
+
+        Every kind of signal that arrived is handled, however many come at once.
+        """
+        with _users_wakeup_fd_kept():
+            _Unix.add_signal_handler(self, sig, callback, *args)
+            signal.signal(sig, functools.partial(_record, weakref.ref(self)))
+            signal.siginterrupt(sig, False)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Restore Python's own handling of a signal; whether there was a handler of this loop."""
+        with _users_wakeup_fd_kept():
+            return _Unix.remove_signal_handler(self, sig)
+
+    _handle_signal = _Unix._handle_signal
+    _check_signal = _Unix._check_signal
+
+    # -- borrowed: not native yet, run by asyncio's own code over our watchers
+
+    @property
+    def _selector(self) -> _Watches:
+        return _Watches(self)
+
+    _accept_connection = _Selector._accept_connection
+    _accept_connection2 = _Selector._accept_connection2
+    _make_datagram_transport = _Selector._make_datagram_transport
+    sock_recv = _Selector.sock_recv
+    _sock_recv = _Selector._sock_recv
+    sock_recv_into = _Selector.sock_recv_into
+    _sock_recv_into = _Selector._sock_recv_into
+    sock_recvfrom = _Selector.sock_recvfrom
+    _sock_recvfrom = _Selector._sock_recvfrom
+    sock_recvfrom_into = _Selector.sock_recvfrom_into
+    _sock_recvfrom_into = _Selector._sock_recvfrom_into
+    sock_sendall = _Selector.sock_sendall
+    _sock_sendall = _Selector._sock_sendall
+    sock_sendto = _Selector.sock_sendto
+    _sock_sendto = _Selector._sock_sendto
+    sock_connect = _Selector.sock_connect
+    _sock_connect = _Selector._sock_connect
+    _sock_connect_cb = _Selector._sock_connect_cb
+    sock_accept = _Selector.sock_accept
+    _sock_accept = _Selector._sock_accept
+    _sock_read_done = _Selector._sock_read_done
+    _sock_write_done = _Selector._sock_write_done
+    create_unix_connection = _Unix.create_unix_connection
+    create_unix_server = _Unix.create_unix_server
+    _make_read_pipe_transport = _Unix._make_read_pipe_transport
+    _make_write_pipe_transport = _Unix._make_write_pipe_transport
+    _make_subprocess_transport = _Unix._make_subprocess_transport
+    _child_watcher_callback = getattr(_Unix, "_child_watcher_callback", None)
+    _sock_sendfile_native = _Unix._sock_sendfile_native
+    _sock_sendfile_native_impl = _Unix._sock_sendfile_native_impl
+    _sock_sendfile_update_filepos = _Unix._sock_sendfile_update_filepos
+    _sock_add_cancellation_callback = _Unix._sock_add_cancellation_callback
+
+
+_ = base_events
