@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 from aiohttp import web
 
@@ -24,9 +25,13 @@ async def loop_class(request: web.Request) -> web.Response:
     return web.Response(text=f"{kind.__module__}.{kind.__qualname__}")
 
 
+async def processor_time(request: web.Request) -> web.Response:
+    return web.Response(text=str(time.process_time()))
+
+
 async def serve() -> None:
     app = web.Application()
-    app.add_routes([web.get("/", hello), web.get("/loop", loop_class)])
+    app.add_routes([web.get("/", hello), web.get("/loop", loop_class), web.get("/time", processor_time)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

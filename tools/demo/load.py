@@ -38,6 +38,12 @@ def _some(sock: socket.socket) -> bytes:
     return data
 
 
+def ask(sock: socket.socket, path: str) -> str:
+    """What the server says of itself."""
+    answer = exchange(sock, REQUEST.replace(b"GET / ", b"GET " + path.encode() + b" "))
+    return answer.partition(b"\r\n\r\n")[2].decode()
+
+
 def connect(port: int) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port), timeout=10)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -97,9 +103,10 @@ def load(port: int, connections: int, seconds: float) -> dict[str, float]:
 def main() -> None:
     port, connections, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     with connect(port) as sock:
-        request = REQUEST.replace(b"GET / ", b"GET /loop ")
-        loop = exchange(sock, request).partition(b"\r\n\r\n")[2].decode()
-    print(json.dumps({"loop": loop, **load(port, connections, seconds)}))
+        before = float(ask(sock, "/time"))
+        told = load(port, connections, seconds)
+        told["cpu"] = (float(ask(sock, "/time")) - before) / told["requests"]
+        print(json.dumps({"loop": ask(sock, "/loop"), **told}))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def pytest(args: Args) -> int:
 
 
 def run_lint(args: Args) -> int:
-    env = Env.of(args.python).install("build", "test", "lint").build()
+    env = Env.of(args.python).install("build", "test", "lint").build().build(builds.CHECKS)
     if args.fix:
         lint.fix(env)
     return lint.report(lint.everything(env))

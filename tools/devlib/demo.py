@@ -37,13 +37,19 @@ def run(env: Env, *, rounds: int, seconds: float, connections: int) -> int:
 
 def _table(results: dict[str, list[dict[str, float]]], classes: dict[str, str]) -> None:
     width = max(map(len, classes.values()))
-    print(f"\n{'':8} {'loop class':{width}} {'requests/s':>11} {'p50':>9} {'p99':>9}")
+    print()
+    print(
+        f"{'':8} {'loop class, as the server says':{width}} {'requests/s':>11} {'p50':>9} {'p99':>9} {'CPU/request':>12}"
+    )
     for kind, rounds in results.items():
-        rate, p50, p99 = (statistics.median(r[name] for r in rounds) for name in ("rate", "p50", "p99"))
-        print(f"{kind:8} {classes[kind]:{width}} {rate:11,.0f} {p50 * 1e3:6.2f} ms {p99 * 1e3:6.2f} ms")
-    ratios = [ours["rate"] / theirs["rate"] for ours, theirs in zip(results["uvpy"], results["asyncio"], strict=True)]
-    spread = f"rounds: {min(ratios):.2f} to {max(ratios):.2f}"
-    print(f"\nuvpy / asyncio: {statistics.median(ratios):.2f} times the requests/s ({spread})")
+        rate, p50, p99, cpu = (statistics.median(r[name] for r in rounds) for name in ("rate", "p50", "p99", "cpu"))
+        times = f"{p50 * 1e3:6.2f} ms {p99 * 1e3:6.2f} ms {cpu * 1e6:9.1f} us"
+        print(f"{kind:8} {classes[kind]:{width}} {rate:11,.0f} {times}")
+    print()
+    for name, what in (("rate", "requests/s"), ("cpu", "CPU time a request")):
+        ratios = [ours[name] / theirs[name] for ours, theirs in zip(results["uvpy"], results["asyncio"], strict=True)]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f} by round"
+        print(f"uvpy / asyncio: {statistics.median(ratios):.2f} times the {what} ({spread})")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import builds
 from .builds import Env
 from .steps import ROOT, WORK, Command, answer, environment, show, step
 
@@ -59,7 +60,8 @@ def typed_use(env: Env) -> bool:
 
 def clang_tidy(env: Env) -> bool:
     """Each source on its own, as many at once as there are cores; one that passed is not looked at again."""
-    database = WORK / "build" / env.key / "main"
+    # The build whose assertions are on: they tell the analyzer what cannot be.
+    database = WORK / "build" / env.key / builds.CHECKS.name
     commands = json.loads((database / "compile_commands.json").read_text())
     compiled = {(database / entry["file"]).resolve(): entry["command"] for entry in commands}
     version = answer([env.bin / "clang-tidy", "--version"])
