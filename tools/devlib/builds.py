@@ -65,7 +65,8 @@ VARIANTS = {v.name: v for v in (MAIN, CHECKS, STATIC, SANITIZED)}
 
 def mutant(name: str) -> Variant:
     """The variant with a planted fault."""
-    return Variant(f"mutant-{name}", f"with the planted fault {name}", (f"-Dmutant={name}",))
+    # Lightly optimised: there are many of them to compile, and speed is not what is tried.
+    return Variant(f"mutant-{name}", f"with the planted fault {name}", ("-Doptimization=1", f"-Dmutant={name}"))
 
 
 def groups() -> dict[str, list[str]]:

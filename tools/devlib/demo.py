@@ -37,10 +37,8 @@ def run(env: Env, *, rounds: int, seconds: float, connections: int) -> int:
 
 def _table(results: dict[str, list[dict[str, float]]], classes: dict[str, str]) -> None:
     width = max(map(len, classes.values()))
-    print()
-    print(
-        f"{'':8} {'loop class, as the server says':{width}} {'requests/s':>11} {'p50':>9} {'p99':>9} {'CPU/request':>12}"
-    )
+    head = f"{'loop class, as the server says':{width}} {'requests/s':>11} {'p50':>9} {'p99':>9} {'CPU/request':>12}"
+    print(f"\n{'':8} {head}")
     for kind, rounds in results.items():
         rate, p50, p99, cpu = (statistics.median(r[name] for r in rounds) for name in ("rate", "p50", "p99", "cpu"))
         times = f"{p50 * 1e3:6.2f} ms {p99 * 1e3:6.2f} ms {cpu * 1e6:9.1f} us"

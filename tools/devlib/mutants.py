@@ -32,6 +32,8 @@ class Mutant:
 
 def listed() -> list[Mutant]:
     """The mutants of the list, which must be those of the sources."""
+    if not LIST.exists():
+        raise Failure(f"there is no {relative(LIST)}")
     with LIST.open("rb") as file:
         entries = tomllib.load(file).get("mutant", [])
     found = [Mutant(e["name"], e["what"], tuple(e.get("tests", ()))) for e in entries]
