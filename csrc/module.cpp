@@ -8,8 +8,10 @@
 #include "core/handle.h"
 #include "core/loop.h"
 #include "core/timer.h"
+#include "net/connection.h"
 #include "net/listener.h"
 #include "net/tcp.h"
+#include "net/unix.h"
 #include "py/compat.h"
 #include "py/method.h"
 #include "py/ref.h"
@@ -43,7 +45,7 @@ PyMethodDef functions[] = {
     {"before_fork", &before_fork, METH_NOARGS, "For os.register_at_fork(before=)."},
     {"after_fork_in_child", &after_fork_in_child, METH_NOARGS, "For os.register_at_fork(after_in_child=)."},
     // What uvpy.Loop asks of net, which core does not know.
-    py::function<&net::make_tcp_transport>("make_tcp_transport", "A TCPTransport over a connected socket."),
+    py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),
     py::function<&net::stop_listening>("stop_listening", "Stop accepting on a descriptor."),
     {nullptr, nullptr, 0, nullptr},
@@ -56,10 +58,13 @@ bool add_types(PyObject* module, ModuleState* state) {
   state->thread_safe_handle_type = state->timer_type != nullptr ? core::make_thread_safe_handle_type(module) : nullptr;
   state->tcp_transport_type =
       state->thread_safe_handle_type != nullptr ? net::make_tcp_transport_type(module, state) : nullptr;
-  state->listener_type = state->tcp_transport_type != nullptr ? net::make_listener_type(module) : nullptr;
+  state->unix_transport_type =
+      state->tcp_transport_type != nullptr ? net::make_unix_transport_type(module, state) : nullptr;
+  state->listener_type = state->unix_transport_type != nullptr ? net::make_listener_type(module) : nullptr;
   return state->listener_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
          PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
-         PyModule_AddType(module, state->tcp_transport_type) == 0 && core::remember_hooks(state);
+         PyModule_AddType(module, state->tcp_transport_type) == 0 &&
+         PyModule_AddType(module, state->unix_transport_type) == 0 && core::remember_hooks(state);
 }
 
 // What build_info() shows of the C++ side.

@@ -31,6 +31,7 @@ class Loop;
   X(_call_connection_lost)        \
   X(_cancelled)                   \
   X(_check_callback)              \
+  X(_deliver_unread)              \
   X(_detach)                      \
   X(_ensure_fd_no_transport)      \
   X(_repr_info)                   \
@@ -138,6 +139,7 @@ struct ModuleState {
   PyTypeObject* timer_type;
   PyTypeObject* thread_safe_handle_type;
   PyTypeObject* tcp_transport_type;
+  PyTypeObject* unix_transport_type;
   PyTypeObject* listener_type;
 
   core::Loop* loops;  // all that are not deallocated

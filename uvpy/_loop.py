@@ -15,10 +15,11 @@ import os
 import selectors
 import signal
 import socket
+import ssl
 import sys
 import warnings
 import weakref
-from asyncio import base_events, selector_events, sslproto, unix_events
+from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,12 +31,14 @@ _Unix = unix_events._UnixSelectorEventLoop  # type: ignore[attr-defined]
 os.register_at_fork(before=_core.before_fork, after_in_child=_core.after_fork_in_child)
 
 
-def _is_tcp(sock: Any) -> bool:
-    """Whether a socket is one that the native transports take: a real internet stream socket."""
+_NATIVE_TRANSPORTS = (_core.TCPTransport, _core.UnixTransport)
+_NATIVE_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+
+
+def _is_native(sock: Any) -> bool:
+    """Whether a socket is one that the native transports take: a real stream socket, internet or Unix."""
     return (
-        isinstance(sock, socket.socket)
-        and sock.family in (socket.AF_INET, socket.AF_INET6)
-        and sock.type == socket.SOCK_STREAM
+        isinstance(sock, socket.socket) and sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_STREAM
     )
 
 
@@ -131,7 +134,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
             self._signal_handlers.clear()
         self._shutdown()
 
-    # -- TCP: native
+    # -- TCP and Unix streams: native
 
     def _make_socket_transport(
         self,
@@ -144,8 +147,8 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         **context: Any,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(sock)
-        if _is_tcp(sock):
-            return _core.make_tcp_transport(self, sock, protocol, waiter, extra, server, **context)
+        if _is_native(sock):
+            return _core.make_transport(self, sock, sock.family, protocol, waiter, extra, server, **context)
         return selector_events._SelectorSocketTransport(self, sock, protocol, waiter, extra, server, **context)
 
     def _make_ssl_transport(
@@ -189,7 +192,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         *timeouts: Any,
         **more: Any,
     ) -> None:
-        if not _is_tcp(sock):
+        if not _is_native(sock):
             _Selector._start_serving(self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **more)
             return
         accept_tls = None
@@ -229,7 +232,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         _Selector._ensure_fd_no_transport(self, fd)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
-        if not isinstance(transp, _core.TCPTransport):
+        if not isinstance(transp, _NATIVE_TRANSPORTS):
             return await _Selector._sendfile_native(self, transp, file, offset, count)
         resume_reading = transp.is_reading()
         transp.pause_reading()
@@ -242,6 +245,31 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
             transp._reset_empty_waiter()
             if resume_reading:
                 transp.resume_reading()
+
+    async def start_tls(
+        self,
+        transport: asyncio.WriteTransport,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: Any,
+        *,
+        server_side: bool = False,
+        **options: Any,
+    ) -> asyncio.Transport | None:
+        """Upgrade a connection to TLS; see asyncio.loop.start_tls.
+
+        What a StreamReader has taken of the client's handshake is given to TLS, also on the versions of Python whose
+        own start_tls loses it (gh-142352).
+        """
+        if server_side and isinstance(transport, _NATIVE_TRANSPORTS) and isinstance(sslcontext, ssl.SSLContext):
+            reader = getattr(protocol, "_stream_reader", None)
+            taken = getattr(reader, "_buffer", None)
+            if isinstance(protocol, asyncio.StreamReaderProtocol) and taken:
+                transport.pause_reading()
+                transport._unread(bytes(taken))
+                taken.clear()
+        return await asyncio.BaseEventLoop.start_tls(
+            self, transport, protocol, sslcontext, server_side=server_side, **options
+        )
 
     # -- signals: asyncio's checks and texts, our recording
 
@@ -305,6 +333,3 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     _sock_sendfile_native_impl = _Unix._sock_sendfile_native_impl
     _sock_sendfile_update_filepos = _Unix._sock_sendfile_update_filepos
     _sock_add_cancellation_callback = _Unix._sock_add_cancellation_callback
-
-
-_ = base_events

@@ -52,7 +52,9 @@ void Gil::give() {
     shorten();
   }
   ++given_count_;
-  saved_ = PyEval_SaveThread();
+  // Before the GIL goes: from the next instruction on other threads ask given() to know whether they must wake us.
+  saved_ = PyThreadState_Get();
+  PyEval_SaveThread();
 }
 
 void Gil::take_back() {

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "core/loop.h"
 
+#include <fcntl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -26,9 +28,39 @@ std::int64_t monotonic_ns() {
 
 // ---- life
 
+namespace {
+
+// libuv refuses to close descriptors 0 to 2, and aborts where it holds one of them itself. In a program that was started
+// without its standard streams their numbers are free: they are taken while libuv makes its own.
+class StandardNumbers {
+ public:
+  StandardNumbers() {
+    for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+      if (fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY | O_CLOEXEC) == fd) {
+        taken_[fd] = true;
+      }
+    }
+  }
+  StandardNumbers(const StandardNumbers&) = delete;
+  StandardNumbers& operator=(const StandardNumbers&) = delete;
+  ~StandardNumbers() {
+    for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+      if (taken_[fd]) {
+        ::close(fd);
+      }
+    }
+  }
+
+ private:
+  bool taken_[3] = {};
+};
+
+}  // namespace
+
 bool Loop::open(ModuleState* state) {
   state_ = state;
   gil_.set_state(state);
+  const StandardNumbers taken;
   const uv::Status made = uv_loop_init(&uv_);
   if (!made.ok()) {
     raise_uv_error(made);
@@ -54,6 +86,11 @@ bool Loop::open(ModuleState* state) {
     return false;
   }
   async_.opened(this);
+  const int error = watchers_.open();
+  if (error != 0) {
+    py::raise_os_error(error);
+    return false;
+  }
   closed_ = false;
   return true;
 }

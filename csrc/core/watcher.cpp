@@ -19,16 +19,11 @@ bool cancel(PyObject* handle) {
 }
 }  // namespace
 
-int Watchers::open_set(Loop& loop) {
-  if (set_.is_open()) {
-    return 0;
+void Watchers::use(Loop& loop) {
+  if (!used_) {
+    used_ = true;
+    loop.wake();  // from another thread while the loop polls: it must come out and arm the set
   }
-  const int error = set_.open();
-  if (error == 0 && loop.gil().given()) {
-    // Another thread adds while the loop is in its poll: it must come out and arm the set.
-    loop.wake();
-  }
-  return error;
 }
 
 int Watchers::arm(Loop& loop) {
@@ -42,19 +37,17 @@ int Watchers::arm(Loop& loop) {
 }
 
 bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<> handle) {
-  int error = open_set(loop);
-  if (error == 0 && !table_.reserve(static_cast<std::size_t>(fd) + 1)) {
+  if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
     return false;
   }
   auto& watch = table_[static_cast<std::size_t>(fd)];
-  const unsigned before = error == 0 ? watch.mask() : 0;
-  if (error == 0) {
-    error = set_.watch(fd, before, before | side);
-  }
+  const unsigned before = watch.mask();
+  const int error = set_.watch(fd, before, before | side);
   if (error != 0) {
     py::raise_os_error(error);
     return false;
   }
+  use(loop);
   if (before == 0) {
     ++foreign_;
   }
@@ -108,10 +101,6 @@ PyObject* Watchers::handle(int fd, unsigned side) const {
 }
 
 int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
-  const int error = open_set(loop);
-  if (error != 0) {
-    return error;
-  }
   if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
     PyErr_Clear();
     return ENOMEM;
@@ -120,6 +109,7 @@ int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
   const unsigned before = watch.mask();
   const int failed = set_.watch(fd, before, before | kReadable);
   if (failed == 0) {
+    use(loop);
     watch.ready = ready;
     watch.owner = owner;
     if (before == 0) {

@@ -20,6 +20,9 @@ class Watchers {
   // Called in the poll, with the GIL. May not fail: errors end in a report or in Loop::leave_with.
   using Ready = void (*)(void* owner);
 
+  // Makes the set, with the loop: made later it could get the number of a descriptor that a program still thinks of.
+  // An errno, or 0.
+  int open() { return set_.open(); }
   // Watches one side of a descriptor for a Handle, in place of the one before, which is cancelled. False with an
   // exception set, nothing changed.
   bool add(Loop& loop, int fd, unsigned side, py::Ref<> handle);
@@ -43,7 +46,7 @@ class Watchers {
   std::size_t limit() const { return table_.capacity(); }
   // Lets libuv watch the set; to be called in the loop's thread before a poll. An errno, or 0.
   int arm(Loop& loop);
-  bool needs_arming() const { return set_.is_open() && !poll_.is_open() && poll_.state() == uv::State::idle; }
+  bool needs_arming() const { return used_ && poll_.state() == uv::State::idle; }
 
   // Cancels and drops everything; libuv's part is closed, `on_closed` comes from the loop's last run.
   void close(uv_close_cb on_closed);
@@ -66,7 +69,7 @@ class Watchers {
       return (reader != nullptr || ready != nullptr ? kReadable : 0U) | (writer != nullptr ? kWritable : 0U);
     }
   };
-  int open_set(Loop& loop);
+  void use(Loop& loop);
   void dispatch(Loop& loop);
   void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
   static void on_poll(uv_poll_t* handle, int status, int events);
@@ -75,6 +78,7 @@ class Watchers {
   uv::Handle<uv_poll_t> poll_;
   py::Array<Watch> table_;  // by descriptor
   std::size_t foreign_ = 0;
+  bool used_ = false;
   friend class Interrupt;
 };
 

@@ -10,7 +10,7 @@
 
 #include "core/debug.h"
 #include "core/report.h"
-#include "net/tcp.h"
+#include "net/connection.h"
 #include "py/args.h"
 #include "py/call.h"
 #include "py/method.h"
@@ -58,6 +58,13 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
   state->context_ = context != nullptr && context != Py_None ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
   state->backlog_ = backlog;
   state->fd_ = fd;
+  sockaddr_storage own{};
+  socklen_t own_size = sizeof own;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) < 0) {
+    py::raise_os_error(errno);
+    return false;
+  }
+  state->family_ = own.ss_family;
   if (!state->context_ || !state->watch()) {
     return false;
   }
@@ -183,8 +190,8 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
   }
   const ModuleState& state = loop().state();
   if (accept_tls_ || loop().debug()) {
-    py::Ref<> address = address_tuple(peer, size);
-    py::Ref<> args = address ? py::steal(Py_BuildValue("(iiii)", static_cast<int>(peer.ss_family),
+    py::Ref<> address = socket_address(peer, size);
+    py::Ref<> args = address ? py::steal(Py_BuildValue("(iiii)", family_,
                                                        static_cast<int>(SOCK_STREAM), 0, fd))
                              : py::Ref<>();
     py::Ref<> sock = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
@@ -211,11 +218,9 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
   if (!protocol) {
     return false;
   }
-  py::Ref<> transport = TCPTransport::make(loop(), {.fd = fd,
-                                                    .protocol = protocol.get(),
-                                                    .server = server_.get(),
-                                                    .peer = &peer,
-                                                    .peer_size = size});
+  py::Ref<> transport = make_transport(
+      loop(), family_,
+      {.fd = fd, .protocol = protocol.get(), .server = server_.get(), .peer = &peer, .peer_size = size});
   *taken = static_cast<bool>(transport);
   return *taken;
 }

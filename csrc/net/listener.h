@@ -49,6 +49,7 @@ class Listener final : public core::Resource {
   py::Ref<> context_;
   Py_ssize_t backlog_ = 0;
   int fd_ = -1;
+  int family_ = 0;
   bool watching_ = false;
   bool stopped_ = false;
 };

@@ -27,11 +27,7 @@ bool log_slow_call(core::Loop& loop, double seconds, PyObject* protocol, PyObjec
   return what && core::debug::log_if_slow(loop, seconds, what.get());
 }
 
-py::Ref<> call_in(PyObject* context, PyObject* protocol, PyObject* name, PyObject* arg) {
-  py::ContextScope scope(context);
-  if (!scope.entered()) {
-    return {};
-  }
+py::Ref<> call_named(PyObject* protocol, PyObject* name, PyObject* arg) {
   PyObject* argv[] = {nullptr, protocol, arg};
   const std::size_t count = arg != nullptr ? 2 : 1;
   return py::steal(PyObject_VectorcallMethod(name, argv + 1, count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
@@ -39,17 +35,17 @@ py::Ref<> call_in(PyObject* context, PyObject* protocol, PyObject* name, PyObjec
 
 }  // namespace
 
-py::Ref<> Protocol::call(core::Loop& loop, PyObject* context, PyObject* name, PyObject* arg) const {
+py::Ref<> Protocol::call(core::Loop& loop, PyObject* name, PyObject* arg) const {
   py::Ref<> protocol = object_.dup();  // the call may set another
   if (!loop.debug()) [[likely]] {
-    return call_in(context, protocol.get(), name, arg);
+    return call_named(protocol.get(), name, arg);
   }
   double start = 0;
   double end = 0;
   if (!loop.time_now(&start)) {
     return {};
   }
-  py::Ref<> result = call_in(context, protocol.get(), name, arg);
+  py::Ref<> result = call_named(protocol.get(), name, arg);
   py::SavedError error;
   if (!loop.time_now(&end) || !log_slow_call(loop, end - start, protocol.get(), name)) {
     return {};

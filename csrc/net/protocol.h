@@ -19,8 +19,8 @@ class Protocol {
   PyObject* get() const { return object_.get(); }
   bool is_buffered() const { return buffered_; }
 
-  // protocol.name(*args) in `context`, timed in debug mode. Null with an exception set.
-  py::Ref<> call(core::Loop& loop, PyObject* context, PyObject* name, PyObject* arg = nullptr) const;
+  // protocol.name(*args), timed in debug mode; the caller has entered the context. Null with an exception set.
+  py::Ref<> call(core::Loop& loop, PyObject* name, PyObject* arg = nullptr) const;
 
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(object_.get());

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "net/stream.h"
 
-#include <unistd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "core/debug.h"
 #include "core/report.h"
@@ -44,7 +48,7 @@ void Stream::stop() {
 PyObject* Stream::start_reading() {
   if (!closing_ && !paused_ && !loop_ended_) {
     read_context_ = py::kReadContextIsFixed ? context_.dup() : py::steal(PyContext_CopyCurrent());
-    if (!read_context_) {
+    if (!read_context_ || (unread_ && !schedule_unread())) {
       return nullptr;
     }
     start();
@@ -119,26 +123,33 @@ void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
   *buf = uv_buf_init(nullptr, 0);
   // One read a turn, as asyncio: libuv would go on while the buffer is filled. Refused a buffer it comes back with
   // UV_ENOBUFS and leaves the rest for the next poll, at no system call. So it is when the run is to be left.
-  if (self->read_turn_ == self->loop().turn() || self->paused_ || self->closing_ || self->loop().is_leaving()) {
+  if (self->read_turn_ == self->loop().turn() || self->paused_ || self->closing_ || self->unread_ ||
+      self->loop().is_leaving()) {
     return;
   }
   self->read_turn_ = self->loop().turn();
-  py::Ref<> alive = py::borrow(self->self_);
-  self->offer(buf);
-}
-
-void Stream::offer(uv_buf_t* buf) {
-  if (!protocol_.is_buffered()) {
-    if (char* slab = loop().slab()) {
+  if (!self->protocol_.is_buffered()) {
+    if (char* slab = self->loop().slab()) {
       *buf = uv_buf_init(slab, core::Loop::kSlabSize);
     }
     return;
   }
+  py::Ref<> alive = py::borrow(self->self_);
+  py::ContextScope scope(self->read_context_.get());
+  if (scope.entered()) {
+    self->offer(buf);
+  } else {
+    self->loop().leave_with_error();
+  }
+}
+
+// The buffer of a BufferedProtocol; none where it has failed.
+void Stream::offer(uv_buf_t* buf) {
   const ModuleState& state = loop().state();
   in_alloc_ = true;
   loop().count_callback();
   py::Ref<> hint = py::steal(PyLong_FromLong(-1));
-  py::Ref<> given = hint ? protocol_.call(loop(), read_context_.get(), state.names.get_buffer, hint.get()) : py::Ref<>();
+  py::Ref<> given = hint ? protocol_.call(loop(), state.names.get_buffer, hint.get()) : py::Ref<>();
   bool ok = given && read_buffer_.acquire(given.get(), PyBUF_WRITABLE);
   if (ok && read_buffer_.size() == 0) {
     PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
@@ -180,6 +191,11 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
       count = -errno;
     }
   }
+  py::ContextScope scope(self->read_context_.get());
+  if (!scope.entered()) {
+    self->loop().leave_with_error();
+    return;
+  }
   if (count > 0) {
     self->received(count, buf);
     return;
@@ -193,7 +209,7 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
   if (count == UV_EOF) {
     self->ended();
   } else {
-    self->read_failed(static_cast<int>(count));
+    self->fatal_os_error(core::uv_error(static_cast<int>(count)), "Fatal read error on socket transport");
   }
 }
 
@@ -202,16 +218,65 @@ void Stream::received(ssize_t count, const uv_buf_t* buf) {
   if (read_buffer_.held()) {
     read_buffer_.release();
     py::Ref<> size = py::steal(PyLong_FromSsize_t(count));
-    if (!size || !protocol_.call(loop(), read_context_.get(), state.names.buffer_updated, size.get())) {
+    if (!size || !protocol_.call(loop(), state.names.buffer_updated, size.get())) {
       protocol_failed("Fatal error: protocol.buffer_updated() call failed.");
     }
     return;
   }
   loop().count_callback();
   py::Ref<> data = py::steal(PyBytes_FromStringAndSize(buf->base, count));
-  if (!data || !protocol_.call(loop(), read_context_.get(), state.names.data_received, data.get())) {
+  if (!data || !protocol_.call(loop(), state.names.data_received, data.get())) {
     protocol_failed("Fatal error: protocol.data_received() call failed.");
   }
+}
+
+// ---- bytes that a StreamReader had taken before start_tls()
+
+PyObject* Stream::unread(PyObject* data) {
+  if (!PyBytes_CheckExact(data)) {
+    PyErr_SetString(PyExc_TypeError, "bytes are required");
+    return nullptr;
+  }
+  unread_ = py::borrow(data);
+  Py_RETURN_NONE;
+}
+
+PyObject* Stream::deliver_unread() {
+  if (closing_ || paused_ || !unread_) {
+    Py_RETURN_NONE;
+  }
+  py::Ref<> alive = py::borrow(self_);
+  py::Ref<> data = std::move(unread_);
+  const ModuleState& state = loop().state();
+  if (!protocol_.is_buffered()) {
+    if (!protocol_.call(loop(), state.names.data_received, data.get())) {
+      protocol_failed("Fatal error: protocol.data_received() call failed.");
+    }
+    Py_RETURN_NONE;
+  }
+  // A BufferedProtocol takes as much as its buffer has room for; the rest comes in another turn.
+  uv_buf_t buf = uv_buf_init(nullptr, 0);
+  offer(&buf);
+  if (buf.base == nullptr) {
+    Py_RETURN_NONE;
+  }
+  const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(data.get()));
+  const std::size_t part = std::min(size, static_cast<std::size_t>(buf.len));
+  std::memcpy(buf.base, PyBytes_AS_STRING(data.get()), part);
+  if (part < size) {
+    unread_ = py::steal(PyBytes_FromStringAndSize(PyBytes_AS_STRING(data.get()) + part,
+                                                  static_cast<Py_ssize_t>(size - part)));
+    if (!unread_ || !schedule_unread()) {
+      return nullptr;
+    }
+  }
+  received(static_cast<ssize_t>(part), &buf);
+  Py_RETURN_NONE;
+}
+
+bool Stream::schedule_unread() {
+  py::Ref<> method = py::get_attr(self_, loop().state().names._deliver_unread);
+  return method && loop().call_soon_for(method.get(), nullptr);
 }
 
 void Stream::ended() {
@@ -220,7 +285,7 @@ void Stream::ended() {
     return;
   }
   loop().count_callback();
-  py::Ref<> keep = protocol_.call(loop(), read_context_.get(), loop().state().names.eof_received);
+  py::Ref<> keep = protocol_.call(loop(), loop().state().names.eof_received);
   const int keep_open = keep ? PyObject_IsTrue(keep.get()) : -1;
   if (keep_open < 0) {
     protocol_failed("Fatal error: protocol.eof_received() call failed.");
@@ -230,10 +295,6 @@ void Stream::ended() {
       loop().leave_with_error();
     }
   }
-}
-
-void Stream::read_failed(int code) {
-  fatal_os_error(core::uv_error(code), "Fatal read error on socket transport");
 }
 
 // ---- ending
@@ -348,7 +409,9 @@ PyObject* Stream::repr_with(const char* name) {
 
 int Stream::visit_stream(visitproc visit, void* arg) const {
   Py_VISIT(read_context_.get());
+  Py_VISIT(write_context_.get());
   Py_VISIT(empty_waiter_.get());
+  Py_VISIT(unread_.get());
   if (int result = read_buffer_.visit(visit, arg)) {
     return result;
   }

@@ -38,6 +38,8 @@ class Stream : public Transport {
   PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* make_empty_waiter();
   PyObject* reset_empty_waiter();
+  PyObject* unread(PyObject* data);
+  PyObject* deliver_unread();
   PyObject* lend_descriptor(PyObject* lent);
   PyObject* get_protocol_paused();
   PyObject* get_paused();
@@ -61,8 +63,8 @@ class Stream : public Transport {
   void start();
   void stop();
   void received(ssize_t count, const uv_buf_t* buf);
+  bool schedule_unread();
   void ended();
-  void read_failed(int code);
   static void on_alloc(uv_handle_t* handle, std::size_t suggested, uv_buf_t* buf);
   static void on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf);
   void offer(uv_buf_t* buf);
@@ -74,6 +76,7 @@ class Stream : public Transport {
   bool defer(PyObject* name, PyObject* arg);
   bool gathers_now();
   bool send(PyObject* object, const char* data, std::size_t size);
+  bool begin_waiting();
   bool keep(PyObject* object, const char* data, std::size_t size, std::size_t offset);
   void send_queue();
   void start_request();
@@ -90,7 +93,9 @@ class Stream : public Transport {
   WriteQueue in_flight_;  // what the request below refers to
   uv_write_t request_{};
   py::BufferView read_buffer_;
-  py::Ref<> read_context_;
+  py::Ref<> read_context_;   // of whoever started reading, as asyncio's reader handle has it
+  py::Ref<> write_context_;  // of the write that began what is waiting
+  py::Ref<> unread_;          // bytes to be delivered before what the kernel has
   py::Ref<> empty_waiter_;
   std::uint64_t read_turn_ = 0;
   std::uint64_t write_turn_ = 0;
@@ -100,7 +105,6 @@ class Stream : public Transport {
   bool reading_ = false;      // libuv reads
   bool in_alloc_ = false;
   bool stop_pending_ = false;
-  bool offer_failed_ = false;
   bool eof_ = false;
   bool writing_ = false;
 };

@@ -120,6 +120,9 @@ PyObject* Stream::writelines(PyObject* chunks) {
   if (conn_lost_ > 0 || taken.empty()) {
     Py_RETURN_NONE;
   }
+  if (!begin_waiting()) {
+    return nullptr;
+  }
   const bool direct = queue_.empty() && !writing_ && !must_defer() && !gathers_now();
   if (!taken.move_to(queue_, taken.bytes())) {
     return nullptr;
@@ -205,8 +208,19 @@ bool Stream::send(PyObject* object, const char* data, std::size_t size) {
   return true;
 }
 
+// resume_writing() and what else the waiting data leads to happens in the context of the write that began it.
+bool Stream::begin_waiting() {
+  if (queue_.empty() && !writing_) {
+    write_context_ = py::steal(PyContext_CopyCurrent());
+  }
+  return static_cast<bool>(write_context_);
+}
+
 // Keeps the part of `data` from `offset` on. Exact bytes are kept by reference, all else is copied now.
 bool Stream::keep(PyObject* object, const char* data, std::size_t size, std::size_t offset) {
+  if (!begin_waiting()) {
+    return false;
+  }
   if (PyBytes_CheckExact(object)) {
     return queue_.push(py::borrow(object), offset);
   }
@@ -279,7 +293,13 @@ void Stream::on_write(uv_write_t* request, int status) {
   auto* self = static_cast<Stream*>(request->data);
   self->loop().gil().take();
   py::Ref<> alive = py::borrow(self->self_);
-  self->written(status);
+  py::Ref<> context = self->write_context_.dup();
+  py::ContextScope scope(context.get());
+  if (scope.entered()) {
+    self->written(status);
+  } else {
+    self->loop().leave_with_error();
+  }
 }
 
 void Stream::written(int status) {

@@ -4,7 +4,9 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "core/debug.h"
@@ -15,7 +17,7 @@
 
 namespace uvpy::net {
 
-py::Ref<> address_tuple(const sockaddr_storage& address, socklen_t size) {
+py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size) {
   char host[INET6_ADDRSTRLEN];
   if (size >= sizeof(sockaddr_in) && address.ss_family == AF_INET) {
     sockaddr_in in{};
@@ -30,6 +32,15 @@ py::Ref<> address_tuple(const sockaddr_storage& address, socklen_t size) {
     return py::steal(Py_BuildValue("(siII)", host, static_cast<int>(ntohs(in.sin6_port)),
                                    static_cast<unsigned>(ntohl(in.sin6_flowinfo)),
                                    static_cast<unsigned>(in.sin6_scope_id)));
+  }
+  constexpr std::size_t kPath = offsetof(sockaddr_un, sun_path);
+  if (size >= kPath && address.ss_family == AF_UNIX) {
+    const char* path = reinterpret_cast<const char*>(&address) + kPath;
+    const auto length = static_cast<Py_ssize_t>(size - kPath);
+    if (length > 0 && path[0] == '\0') {
+      return py::steal(PyBytes_FromStringAndSize(path, length));  // abstract
+    }
+    return py::steal(PyUnicode_DecodeFSDefaultAndSize(path, static_cast<Py_ssize_t>(strnlen(path, size - kPath))));
   }
   return py::borrow(Py_None);
 }
@@ -178,6 +189,17 @@ void Transport::protocol_failed(const char* message) {
   fatal_error(exc.get(), message);
 }
 
+void Transport::warn_unclosed() {
+  if (lost_) {
+    return;
+  }
+  py::SavedError error;
+  if (PyErr_ResourceWarning(self_, 1, "unclosed transport %R", self_) < 0) {
+    PyErr_WriteUnraisable(self_);  // warnings may be errors: nobody is there to catch one
+  }
+  lost_ = true;
+}
+
 // ---- extra info
 
 PyObject* Transport::make_socket() {
@@ -218,13 +240,13 @@ PyObject* Transport::extra() {
   }
   PyObject* dict = extra_.get();
   if (PyDict_Contains(dict, state.names.sockname) == 0) {
-    py::Ref<> own = address_tuple(own_, own_size_);
+    py::Ref<> own = socket_address(own_, own_size_);
     if (!own || PyDict_SetItem(dict, state.names.sockname, own.get()) < 0) {
       return nullptr;
     }
   }
   if (PyDict_Contains(dict, state.names.peername) == 0) {
-    py::Ref<> peer = address_tuple(peer_, peer_size_);
+    py::Ref<> peer = socket_address(peer_, peer_size_);
     if (!peer || PyDict_SetItem(dict, state.names.peername, peer.get()) < 0) {
       return nullptr;
     }

@@ -59,6 +59,9 @@ class Transport : public core::Resource {
   // What connection_lost leaves to the stream to settle.
   virtual void settle() = 0;
 
+  // What asyncio's __del__ says of a transport that nobody closed.
+  void warn_unclosed();
+
   // The dict behind get_extra_info, made when first asked for.
   PyObject* extra();
   PyObject* make_socket();
@@ -88,7 +91,7 @@ class Transport : public core::Resource {
   sockaddr_storage peer_{};
 };
 
-// (host, port) or (host, port, flowinfo, scope_id), as the socket module gives it; None where there is no address.
-py::Ref<> address_tuple(const sockaddr_storage& address, socklen_t size);
+// As the socket module gives it: (host, port), (host, port, flowinfo, scope_id), or a Unix path; None without an address.
+py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size);
 
 }  // namespace uvpy::net

@@ -1,0 +1,257 @@
+// SocketStream: what the streams over connected sockets share, whatever libuv calls their handle: taking a descriptor over
+// from a Python socket or from accept, giving it back once, and the Python type. TCPTransport and UnixTransport are two
+// lines each beside it. They are asyncio.Transports by type: they derive, in C, from asyncio's _FlowControlMixin, which
+// the sendfile fallback demands.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "core/report.h"
+#include "net/stream.h"
+#include "py/call.h"
+#include "py/method.h"
+#include "uv/handle.h"
+
+namespace uvpy::net {
+
+// What a new transport is made from.
+struct Connection {
+  PyObject* sock = nullptr;  // null: `fd` alone
+  int fd = -1;
+  PyObject* protocol = nullptr;
+  PyObject* waiter = nullptr;
+  PyObject* extra = nullptr;
+  PyObject* server = nullptr;
+  PyObject* context = nullptr;  // null: a copy of the current one
+  const sockaddr_storage* peer = nullptr;
+  socklen_t peer_size = 0;
+};
+
+// libuv opens a spare descriptor with a loop's first stream, for the accept that we do not use. A value that is neither a
+// descriptor nor "none" keeps it from that while a stream is made.
+class SpareDescriptorOff {
+ public:
+  explicit SpareDescriptorOff(uv_loop_t* loop) : loop_(loop), before_(loop->emfile_fd) { loop->emfile_fd = -2; }
+  SpareDescriptorOff(const SpareDescriptorOff&) = delete;
+  SpareDescriptorOff& operator=(const SpareDescriptorOff&) = delete;
+  ~SpareDescriptorOff() { loop_->emfile_fd = before_; }
+
+ private:
+  uv_loop_t* loop_;
+  int before_;
+};
+
+// Self is the final class; Raw its libuv handle. Self has kName and kKind, and static init(uv_loop, handle), open(handle,
+// fd) and tune(fd).
+template <class Self, class Raw>
+class SocketStream : public Stream {
+ public:
+  static constexpr bool kWeakrefs = true;
+  static constexpr bool kDict = true;
+  static constexpr bool kFinalizer = true;
+  static constexpr std::size_t kBaseWords = 5;  // the slots of asyncio's BaseTransport and _FlowControlMixin
+
+  // A new transport that has taken the descriptor over; null with an exception set, the descriptor still the caller's.
+  static py::Ref<> make(core::Loop& loop, PyTypeObject* type, const Connection& connection) {
+    py::Ref<> self = py::steal(py::create<Self>(type));
+    if (!self || !py::state_of<Self>(self.get())->take_over(loop, self.get(), connection)) {
+      return {};
+    }
+    return self;
+  }
+
+  void leak() final { handle_.leak(); }
+  PyObject* describe() const final {
+    return Py_BuildValue("{sssisssn}", "kind", Self::kKind, "fd", fd_, "state", closing_ ? "closing" : "open",
+                         "waiting", static_cast<Py_ssize_t>(waiting()));
+  }
+  PyObject* repr() { return repr_with(Self::kName); }
+  void finalize() { warn_unclosed(); }
+  int visit(visitproc visit, void* arg) { return visit_stream(visit, arg); }
+  void clear() { clear_stream(); }
+
+ protected:
+  ~SocketStream() = default;
+  uv_stream_t* stream() final { return reinterpret_cast<uv_stream_t*>(handle_.get()); }
+  bool stream_is_open() const final { return handle_.is_open(); }
+
+  void release_descriptor() final {
+    if (!handle_.is_open()) {
+      return;
+    }
+    loop().watchers().set_transport(fd_, nullptr);
+    detach_socket();
+    loop().closing_begins();
+    handle_.close(&SocketStream::on_close);
+    if (fd_ <= STDERR_FILENO) {
+      ::close(fd_);  // libuv leaves 0 to 2 open
+    }
+  }
+
+ private:
+  bool take_over(core::Loop& loop, PyObject* self, const Connection& connection) {
+    lost_ = true;  // nothing to warn about until the descriptor is ours
+    if (!begin(loop, self, connection.fd, connection.sock, connection.protocol, connection.extra, connection.server)) {
+      return false;
+    }
+    if (connection.context != nullptr) {
+      context_ = py::borrow(connection.context);
+    }
+    const uv::Status made = Self::init(loop.uv(), handle_.get());
+    if (!made.ok()) {
+      core::raise_uv_error(made);
+      return false;
+    }
+    handle_.opened(static_cast<Stream*>(this));
+    loop.resources().add(this);
+    const uv::Status opened = Self::open(handle_.get(), fd_);
+    if (!opened.ok()) {
+      loop.closing_begins();
+      handle_.close(&SocketStream::on_close);
+      core::raise_uv_error(opened);
+      return false;
+    }
+    keep_addresses(connection.peer, connection.peer_size);
+    Self::tune(fd_);
+    lost_ = false;
+    if (loop.watchers().set_transport(fd_, self) && schedule_start(connection.waiter)) {
+      return true;
+    }
+    give_back();
+    return false;
+  }
+
+  // The caller keeps the descriptor after a failure: libuv closes the number that it has, so a copy takes its place.
+  void give_back() {
+    py::SavedError error;
+    lost_ = true;
+    closing_ = true;
+    ++conn_lost_;
+    loop().watchers().set_transport(fd_, nullptr);
+    sock_.reset();
+    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    loop().closing_begins();
+    handle_.close(&SocketStream::on_close);
+    if (copy >= 0) {
+      dup2(copy, fd_);
+      fcntl(fd_, F_SETFD, FD_CLOEXEC);
+      ::close(copy);
+    }
+  }
+
+  static void on_close(uv_handle_t* handle) {
+    auto* self = static_cast<SocketStream*>(uv::owner_of<Stream>(handle));
+    core::Loop& loop = self->loop();
+    loop.gil().take();
+    self->handle_.closed();
+    loop.closing_ends();
+    loop.resources().remove(self);  // the last act: this may be the last reference
+  }
+
+  uv::Handle<Raw> handle_;
+};
+
+// The methods and attributes of every stream type, for a boxed class T.
+template <class T>
+struct StreamTables {
+  template <auto F>
+  static PyMethodDef method(const char* name, const char* doc) {
+    return py::method_of<T, F>(name, doc);
+  }
+  template <auto Get>
+  static PyGetSetDef getter(const char* name, const char* doc) {
+    return py::getter_of<T, Get>(name, doc);
+  }
+  static PyObject* repr(PyObject* self) { return py::state_of<T>(self)->repr(); }
+
+  static inline PyMemberDef members[] = {
+      {"__weaklistoffset__", T_PYSSIZET, offsetof(py::Object<T>, weakrefs), READONLY, nullptr},
+      {"__dictoffset__", T_PYSSIZET, offsetof(py::Object<T>, dict), READONLY, nullptr},
+      {nullptr, 0, 0, 0, nullptr},
+  };
+
+  static inline PyGetSetDef attributes[] = {
+      getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
+      getter<&Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
+      getter<&Transport::get_server>("_server", "The server that accepted the connection, or None."),
+      getter<&Transport::get_sock>("_sock", "The socket; None once the connection is lost."),
+      getter<&Transport::get_sock_fd>("_sock_fd", "The number of the descriptor."),
+      getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
+      getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
+      getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
+      getter<&Stream::get_paused>("_paused", "Whether reading is paused."),
+      getter<&Stream::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
+      {nullptr, nullptr, nullptr, nullptr, nullptr},
+  };
+
+  static inline PyMethodDef methods[] = {
+      method<&Transport::get_extra_info>("get_extra_info", "get_extra_info(name, default=None)\n--\n\nWhat is known about the connection."),
+      method<&Transport::is_closing>("is_closing", "Whether it is closing or closed."),
+      method<&Transport::get_protocol>("get_protocol", "The protocol."),
+      method<&Stream::set_protocol>("set_protocol", "Switch to another protocol."),
+      method<&Stream::close>("close", "Send what is waiting, then close; connection_lost(None) follows."),
+      method<&Stream::abort>("abort", "Close at once, dropping what is waiting; connection_lost(None) follows."),
+      method<&Stream::write>("write", "Send bytes, now or as soon as the peer takes them."),
+      method<&Stream::writelines>("writelines", "Send several chunks of bytes with one system call."),
+      method<&Stream::write_eof>("write_eof", "Close the write side when everything is sent."),
+      method<&Stream::can_write_eof>("can_write_eof", "True."),
+      method<&Stream::pause_reading>("pause_reading", "Deliver no data until resume_reading()."),
+      method<&Stream::resume_reading>("resume_reading", "Deliver data again."),
+      method<&Stream::is_reading>("is_reading", "Whether data is delivered."),
+      method<&Stream::get_write_buffer_size>("get_write_buffer_size", "Bytes written that the kernel has not taken."),
+      method<&Stream::get_write_buffer_limits>("get_write_buffer_limits", "(low, high) in bytes."),
+      method<&Stream::set_write_buffer_limits>("set_write_buffer_limits", "set_write_buffer_limits(high=None, low=None)\n--\n\nSet the marks, in bytes, at which the protocol is paused and resumed."),
+      method<&Stream::force_close_method>("_force_close", "Close at once because of an exception."),
+      method<&Stream::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
+      method<&Stream::settle_reading>("_settle_reading", "Do what another thread's pause or resume asked for."),
+      method<&Stream::close_deferred>("_close_deferred", "Do what another thread's close asked for."),
+      method<&Stream::flush_method>("_flush", "Send what another thread wrote."),
+      method<&Stream::drained_method>("_drained", "Tell the protocol that its data is sent."),
+      method<&Transport::call_connection_lost>("_call_connection_lost", "Call the protocol's connection_lost() and let go."),
+      method<&Stream::lend_descriptor>("_lend_descriptor", "Let sendfile watch the descriptor, or take it back."),
+      method<&Stream::unread>("_unread", "Deliver these bytes, already taken by a reader, before what comes next."),
+      method<&Stream::deliver_unread>("_deliver_unread", "Deliver what _unread() put back."),
+      method<&Stream::make_empty_waiter>("_make_empty_waiter", "A future that is done when everything is sent."),
+      method<&Stream::reset_empty_waiter>("_reset_empty_waiter", "Allow writes again."),
+      {nullptr, nullptr, 0, nullptr},
+  };
+};
+
+// Makes the type of a stream. Null with an exception set.
+template <class T>
+PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char* name, const char* doc) {
+  using Tables = StreamTables<T>;
+  auto* base = reinterpret_cast<PyTypeObject*>(state->flow_control_mixin);
+  if (base->tp_basicsize != static_cast<Py_ssize_t>(offsetof(py::Object<T>, weakrefs))) {
+    PyErr_Format(PyExc_ImportError, "asyncio's transports have a layout that this uvpy does not know (%zd bytes)",
+                 base->tp_basicsize);
+    return nullptr;
+  }
+  PyType_Slot slots[] = {
+      {Py_tp_doc, const_cast<char*>(doc)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<T>::dealloc)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<T>::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<T>::clear)},
+      {Py_tp_finalize, reinterpret_cast<void*>(&py::Slots<T>::finalize)},
+      {Py_tp_repr, reinterpret_cast<void*>(&Tables::repr)},
+      {Py_tp_members, Tables::members},
+      {Py_tp_getset, Tables::attributes},
+      {Py_tp_methods, Tables::methods},
+      {0, nullptr},
+  };
+  PyType_Spec spec = {name, sizeof(py::Object<T>), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  py::Ref<> type = py::steal(PyType_FromModuleAndSpec(module, &spec, state->flow_control_mixin));
+  py::Ref<> sendfile = py::steal(PyObject_GetAttrString(state->sendfile_mode, "TRY_NATIVE"));
+  if (!type || !sendfile || PyObject_SetAttrString(type.get(), "_start_tls_compatible", Py_True) < 0 ||
+      PyObject_SetAttrString(type.get(), "_sendfile_compatible", sendfile.get()) < 0) {
+    return nullptr;
+  }
+  return reinterpret_cast<PyTypeObject*>(type.release());
+}
+
+}  // namespace uvpy::net
