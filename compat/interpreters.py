@@ -98,8 +98,8 @@ def candidates(minor: str) -> list[str]:
 def find(wanted: str, loop: str) -> Interpreter | None:
     """The Python named by a path or a minor version; of several, the first that has both tests and loop."""
     if not re.fullmatch(r"\d+\.\d+", wanted):
-        path = shutil.which(wanted) or wanted
-        return ask(path, loop)
+        # Absolute but not resolved: a venv's Python is a link, and it is run in other directories.
+        return ask(os.path.abspath(shutil.which(wanted) or wanted), loop)
     best: Interpreter | None = None
     for path in candidates(wanted):
         found = ask(path, loop)

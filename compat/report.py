@@ -85,11 +85,13 @@ def judge(
 ) -> Report:
     """Judge all modules. `whole`: every module there is was run, and in full."""
     modules = [_judge_module(run, expectations, stock, stock.full == python.full) for run in runs]
-    complete = {run.name for run in runs if run.complete}
+    complete = {run.name for run in runs if run.complete and (run.loaded or run.skipped)}
     findings = [
         (test, line) for run in runs for test, line in run.findings if (test, kind_of(line)) not in stock.findings
     ]
-    return Report(python, loop, modules, expectations.stale(complete, whole), stock, findings)
+    return Report(
+        python, loop, modules, expectations.stale(complete, whole and len(complete) == len(runs)), stock, findings
+    )
 
 
 def _judge_module(run: ModuleRun, expectations: Expectations, stock: Stock, exact: bool) -> ModuleReport:
