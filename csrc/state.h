@@ -26,6 +26,8 @@ class Loop;
   X(_close_deferred)              \
   X(_drained)                     \
   X(_flush)                       \
+  X(_get_running_loop)            \
+  X(_set_running_loop)            \
   X(_settle_reading)              \
   X(abort)                        \
   X(_call_connection_lost)        \
@@ -87,8 +89,7 @@ class Loop;
 #define UVPY_IMPORTS(X)                                                               \
   X(asyncio_handle, "asyncio.events", "Handle")                                       \
   X(asyncio_timer_handle, "asyncio.events", "TimerHandle")                            \
-  X(get_running_loop, "asyncio.events", "_get_running_loop")                          \
-  X(set_running_loop, "asyncio.events", "_set_running_loop")                          \
+  X(events, "asyncio", "events")                                                      \
   X(extract_stack, "asyncio.format_helpers", "extract_stack")                         \
   X(format_callback_source, "asyncio.format_helpers", "_format_callback_source")      \
   X(format_handle, "asyncio.base_events", "_format_handle")                           \

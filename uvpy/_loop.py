@@ -36,9 +36,14 @@ _NATIVE_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
 
 def _is_native(sock: Any) -> bool:
-    """Whether a socket is one that the native transports take: a real stream socket, internet or Unix."""
+    """Whether a socket is one that the native transports take: a real stream socket, internet or Unix.
+
+    By its real type: what only says that it is a socket has no descriptor for libuv.
+    """
     return (
-        isinstance(sock, socket.socket) and sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_STREAM
+        issubclass(type(sock), socket.socket)
+        and sock.family in _NATIVE_FAMILIES
+        and sock.type == socket.SOCK_STREAM
     )
 
 
@@ -298,8 +303,8 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     # -- borrowed: not native yet, run by asyncio's own code over our watchers
 
     @property
-    def _selector(self) -> _Watches:
-        return _Watches(self)
+    def _selector(self) -> _Watches | None:
+        return None if self.is_closed() else _Watches(self)
 
     _accept_connection = _Selector._accept_connection
     _accept_connection2 = _Selector._accept_connection2

@@ -254,7 +254,7 @@ PyObject* Loop::run_forever_setup() {
     PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
     return nullptr;
   }
-  py::Ref<> other = py::call(s.get_running_loop);
+  py::Ref<> other = py::call_method(s.events, s.names._get_running_loop);
   if (!other) {
     return nullptr;
   }
@@ -274,7 +274,7 @@ PyObject* Loop::run_forever_setup() {
   thread_id_ = PyThread_get_thread_ident();
   running_ = true;
   old_asyncgen_hooks_ = std::move(hooks);
-  if (!py::call(s.set_asyncgen_hooks, first.get(), final.get()) || !py::call(s.set_running_loop, object())) {
+  if (!py::call(s.set_asyncgen_hooks, first.get(), final.get()) || !py::call_method(s.events, s.names._set_running_loop, object())) {
     py::SavedError error;
     py::Ref<> undone = py::steal(run_forever_cleanup());
     return nullptr;
@@ -292,7 +292,7 @@ PyObject* Loop::run_forever_cleanup() {
     stopping_ = false;
     thread_id_ = 0;
     running_ = false;
-    ok = static_cast<bool>(py::call(s.set_running_loop, Py_None)) && ok;
+    ok = static_cast<bool>(py::call_method(s.events, s.names._set_running_loop, Py_None)) && ok;
     if (old_asyncgen_hooks_) {
       py::Ref<> hooks = std::move(old_asyncgen_hooks_);
       ok = py::call(s.set_asyncgen_hooks, PyTuple_GET_ITEM(hooks.get(), 0), PyTuple_GET_ITEM(hooks.get(), 1)) && ok;
