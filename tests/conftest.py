@@ -67,6 +67,9 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_finish(session):
+    # libuv keeps a pipe for the process once the first loop was made.
+    for make in MAKERS.values():
+        make().close()
     # What collecting made stays for good: keep the many collections of the tests from looking at it again and again.
     gc.collect()
     gc.freeze()

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cmath>
 #include <cstdlib>
 
@@ -91,7 +92,6 @@ bool Loop::open(ModuleState* state) {
     py::raise_os_error(error);
     return false;
   }
-  closed_ = false;
   return true;
 }
 
@@ -135,21 +135,19 @@ void Loop::close_uv() {
   idle_.close(&Loop::on_closed);
   timer_.close(&Loop::on_closed);
   async_.close(&Loop::on_closed);
-  // Nothing but close callbacks is left to run; each round runs those that are there.
-  while (uv_run(&uv_, UV_RUN_NOWAIT) != 0) {
-  }
-  while (uv_loop_close(&uv_) == UV_EBUSY) {
-    // A handle that is not ours, made through the bare uv_loop_t: its owner's data is not touched.
-    uv_walk(
-        &uv_,
-        [](uv_handle_t* handle, void*) {
-          if (uv_is_closing(handle) == 0) {
-            uv_close(handle, nullptr);
-          }
-        },
-        nullptr);
-    uv_run(&uv_, UV_RUN_NOWAIT);
-  }
+  // Handles that are not ours, made through the bare uv_loop_t: their owner's data is not touched.
+  uv_walk(
+      &uv_,
+      [](uv_handle_t* handle, void*) {
+        if (uv_is_closing(handle) == 0) {
+          uv_close(handle, nullptr);
+        }
+      },
+      nullptr);
+  // Close callbacks are left to run, and with them the last callbacks of writes.
+  uv_run(&uv_, UV_RUN_DEFAULT);
+  [[maybe_unused]] const int closed = uv_loop_close(&uv_);
+  assert(closed == 0);
 }
 
 void Loop::on_closed(uv_handle_t* handle) {
@@ -170,6 +168,10 @@ void Loop::on_closed(uv_handle_t* handle) {
 }
 
 PyObject* Loop::shutdown() {
+  if (in_turn_) {
+    PyErr_SetString(PyExc_RuntimeError, "Cannot close a running event loop");
+    return nullptr;
+  }
   // The last step of close(). References go first: what they free may still look at the (closed) loop.
   ready_.clear();
   timers_.clear();
@@ -218,13 +220,18 @@ void Loop::clear() {
 
 // ---- run
 
+PyObject* Loop::refuse_foreign() {
+  // The kernel's side of the loop is the parent's: to poll here would take its events away.
+  PyErr_SetString(PyExc_RuntimeError, "This event loop belongs to the process that forked this one: make a new one");
+  return nullptr;
+}
+
 PyObject* Loop::run_forever() {
   if (!check_closed()) {
     return nullptr;
   }
   if (foreign_) {
-    PyErr_SetString(PyExc_RuntimeError, "This event loop belongs to the process that was forked: make a new one");
-    return nullptr;
+    return refuse_foreign();
   }
   // By name: a subclass may override the two hooks, as asyncio's own code allows since 3.13.
   if (!py::call_method(object(), state_->names._run_forever_setup)) {
@@ -365,6 +372,10 @@ bool Loop::nothing_to_poll_for() const {
 }
 
 bool Loop::poll() {
+  if (foreign_) {
+    refuse_foreign();
+    return false;
+  }
   may_block_ = ready_.empty() && !stopping_;
   if (may_block_ && !timers_.empty()) {
     long ms = 0;
@@ -452,7 +463,7 @@ void Loop::on_timer(uv_timer_t* handle) {
 }
 
 void Loop::wake() {
-  if (gil_.given() && !woken_) {
+  if (gil_.given() && !woken_ && !foreign_) {
     woken_ = true;
     if constexpr (!py::mutant("wakeup-lost")) {
       uv_async_send(async_.get());

@@ -176,6 +176,7 @@ class Loop {
   bool raise_leaving();
   bool busy() const { return last_turn_callbacks_ > kHandful || turn_callbacks_ > kHandful; }
   void close_uv();
+  static PyObject* refuse_foreign();
   void before_poll();
   static void on_prepare(uv_prepare_t* handle);
   static void on_check(uv_check_t* handle);
@@ -236,7 +237,7 @@ class Loop {
   unsigned turn_callbacks_ = 0;
   unsigned last_turn_callbacks_ = 0;
   bool debug_ = false;
-  bool closed_ = true;  // until open() has succeeded
+  bool closed_ = true;  // until BaseEventLoop.__init__ says otherwise: a loop whose __init__ failed is none to warn of
   bool running_ = false;
   bool in_turn_ = false;
   bool stopping_ = false;

@@ -18,8 +18,8 @@ class ReadyRing {
   // The i-th handle from the front, borrowed.
   PyObject* at(std::size_t i) const { return ring_[(first_ + i) & mask()]; }
 
-  // False with MemoryError set, the reference dropped.
-  bool push(py::Ref<> handle) {
+  // False with MemoryError set, the reference still the caller's.
+  bool push(py::Ref<>&& handle) {
     if (count_ == ring_.capacity() && !grow()) {
       return false;
     }

@@ -43,7 +43,7 @@ void Timer::clear() {
 
 // ---- heap
 
-bool TimerHeap::push(py::Ref<> timer) {
+bool TimerHeap::push(py::Ref<>&& timer) {
   if (!heap_.reserve(count_ + 1)) {
     return false;
   }

@@ -45,8 +45,8 @@ class TimerHeap {
   double first_deadline() const { return heap_[0].when; }
   Timer* at(std::size_t place) const { return heap_[place].timer; }
 
-  // Takes the reference; false with MemoryError set, the reference dropped.
-  bool push(py::Ref<> timer);
+  // Takes the reference; false with MemoryError set, the reference still the caller's.
+  bool push(py::Ref<>&& timer);
   // The timer with the first deadline; its reference goes to the caller.
   py::Ref<> pop();
   // Takes a timer out wherever it is; its reference goes to the caller. Null when it is not in the heap.

@@ -36,7 +36,7 @@ int Watchers::arm(Loop& loop) {
   return started.ok() ? 0 : started.error();
 }
 
-bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<> handle) {
+bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle) {
   if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
     return false;
   }

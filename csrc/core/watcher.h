@@ -25,7 +25,7 @@ class Watchers {
   int open() { return set_.open(); }
   // Watches one side of a descriptor for a Handle, in place of the one before, which is cancelled. False with an
   // exception set, nothing changed.
-  bool add(Loop& loop, int fd, unsigned side, py::Ref<> handle);
+  bool add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle);
   // 1 when there was one, which is cancelled; 0 when not; -1 with an exception set.
   int remove(Loop& loop, int fd, unsigned side);
   // The mask of what is watched for handles.

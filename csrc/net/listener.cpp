@@ -56,7 +56,7 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
   state->server_ = py::borrow(server);
   state->accept_tls_ = py::borrow(accept_tls == Py_None ? nullptr : accept_tls);
   state->context_ = context != nullptr && context != Py_None ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
-  state->backlog_ = backlog;
+  state->backlog_ = backlog > 0 ? backlog : 1;
   state->fd_ = fd;
   sockaddr_storage own{};
   socklen_t own_size = sizeof own;

@@ -5,7 +5,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -121,26 +120,22 @@ class SocketStream : public Stream {
     if (loop.watchers().set_transport(fd_, self) && schedule_start(connection.waiter)) {
       return true;
     }
+    py::SavedError error;
     give_back();
     return false;
   }
 
-  // The caller keeps the descriptor after a failure: libuv closes the number that it has, so a copy takes its place.
+  // The caller keeps the descriptor after a failure. libuv has not begun to watch it: it forgets the number, and closes
+  // a handle without one.
   void give_back() {
-    py::SavedError error;
     lost_ = true;
     closing_ = true;
     ++conn_lost_;
     loop().watchers().set_transport(fd_, nullptr);
     sock_.reset();
-    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    handle_.get()->io_watcher.fd = -1;
     loop().closing_begins();
     handle_.close(&SocketStream::on_close);
-    if (copy >= 0) {
-      dup2(copy, fd_);
-      fcntl(fd_, F_SETFD, FD_CLOEXEC);
-      ::close(copy);
-    }
   }
 
   static void on_close(uv_handle_t* handle) {

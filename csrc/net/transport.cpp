@@ -171,7 +171,7 @@ void Transport::fatal_error(PyObject* exc, const char* message) {
   force_close(exc);
 }
 
-void Transport::fatal_os_error(py::Ref<> exc, const char* message) {
+void Transport::fatal_os_error(py::Ref<>&& exc, const char* message) {
   if (!exc) {
     loop().leave_with_error();
     return;

@@ -50,7 +50,7 @@ class Transport : public core::Resource {
   // asyncio's _fatal_error: an OSError is logged in debug mode, anything else goes to the exception handler; then the
   // connection is lost with it.
   void fatal_error(PyObject* exc, const char* message);
-  void fatal_os_error(py::Ref<> exc, const char* message);
+  void fatal_os_error(py::Ref<>&& exc, const char* message);
   // The current exception of a protocol method: fatal for the connection, or for the run.
   void protocol_failed(const char* message);
   virtual void force_close(PyObject* exc) = 0;

@@ -21,7 +21,7 @@ class WriteQueue {
   std::size_t chunks() const { return end_ - first_; }
 
   // Takes the part of a bytes object from `offset` on. False with MemoryError set.
-  bool push(py::Ref<> chunk, std::size_t offset) {
+  bool push(py::Ref<>&& chunk, std::size_t offset) {
     const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(chunk.get())) - offset;
     if (size == 0) {
       return true;
