@@ -20,7 +20,7 @@ import tomllib
 from pathlib import Path
 
 from . import libuv
-from .machine import Python, find_python, prepare
+from .machine import Python, find_python, has_libuv, prepare
 from .steps import ROOT, WORK, Command, Failure, answer, locked, quiet, relative, step
 
 _FINDER = '''\
@@ -58,7 +58,7 @@ _SANITIZE = ("-Dbuildtype=debugoptimized", "-Doptimization=1", "-Ddebug_checks=t
 
 MAIN = Variant("main", "release, as users get it, with warnings as errors")
 CHECKS = Variant("checks", "with assertions and self-checks", ("-Ddebug_checks=true",))
-STATIC = Variant("static", "libuv built in, static and hidden", ("-Dforce_fallback_for=libuv",), bundled_libuv=True)
+STATIC = Variant("static", "libuv built in, static and hidden", bundled_libuv=True)
 SANITIZED = Variant("sanitize", "AddressSanitizer and UBSan", (*_SANITIZE, "-Db_sanitize=address,undefined"))
 VARIANTS = {v.name: v for v in (MAIN, CHECKS, STATIC, SANITIZED)}
 
@@ -142,18 +142,15 @@ class Env:
         folder = WORK / "build" / self.key / variant.name
         log = f"build-{self.key}-{variant.name}"
         env = self.environment(variant)
-        bundled = variant.bundled_libuv
-        if bundled:
-            libuv.provide(self.python)
         options = ["--werror", "-Dbuildtype=release", *variant.options]
+        if variant.bundled_libuv or not has_libuv():
+            libuv.provide(self.python)
+            options.append("-Dforce_fallback_for=libuv")
         stamp = folder / "uvpy-options.json"
         if not stamp.exists() or json.loads(stamp.read_text()) != options:
             step(f"build {self.key}/{variant.name}: configure ({variant.what})")
             shutil.rmtree(folder, ignore_errors=True)
-            meson: Command = [self.bin / "meson", "setup", folder, ROOT]
-            if not bundled:
-                meson.append("--wrap-mode=nofallback")
-            quiet([*meson, *options], log, what="meson setup", env=env)
+            quiet([self.bin / "meson", "setup", folder, ROOT, *options], log, what="meson setup", env=env)
             stamp.write_text(json.dumps(options))
         step(f"build {self.key}/{variant.name}: compile")
         quiet([self.bin / "meson", "compile", "-C", folder], log, what="the compilation", env=env)

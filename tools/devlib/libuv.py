@@ -1,4 +1,4 @@
-"""Puts libuv's sources where Meson looks for them, without the network address of the wrap.
+"""Puts libuv's sources where Meson looks for them.
 
 The wrap names an archive on libuv's own site. Where that site cannot be reached, the same version is
 taken from the sdist of uvloop, which carries it. Nothing of it is committed.
@@ -7,13 +7,15 @@ taken from the sdist of uvloop, which carries it. Nothing of it is committed.
 from __future__ import annotations
 
 import configparser
+import hashlib
 import re
 import shutil
 import tarfile
 import tempfile
+import urllib.request
 from pathlib import Path, PurePosixPath
 
-from .steps import ROOT, WORK, Command, Failure, quiet, relative, step
+from .steps import ROOT, WORK, Command, Failure, locked, quiet, relative, step
 
 # The sdist that carries the wrap's version of libuv.
 CARRIER = "uvloop==0.23.0"
@@ -21,19 +23,38 @@ _INSIDE = "vendor/libuv"
 
 
 def provide(python: Path) -> None:
-    """Makes sure that subprojects/ has libuv's sources with our build file beside them."""
-    wrap = configparser.ConfigParser()
-    wrap.read(ROOT / "subprojects" / "libuv.wrap")
-    name = wrap["wrap-file"]["directory"]
-    folder = ROOT / "subprojects" / name
+    """Makes sure that subprojects/ has libuv: the archive of the wrap, or its sources with our build file."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "subprojects" / "libuv.wrap")
+    wrap = parser["wrap-file"]
+    folder = ROOT / "subprojects" / wrap["directory"]
+    archive = ROOT / "subprojects" / "packagecache" / wrap["source_filename"]
     ours = ROOT / "subprojects" / "packagefiles" / "libuv" / "meson.build"
-    if not (folder / "include" / "uv.h").exists():
-        version = name.rpartition("v")[2]
-        step(f"libuv {version}: take its sources from the sdist of {CARRIER}")
-        sdist = _download(python)
-        _unpack(sdist, folder, version)
-    if not (folder / "meson.build").exists() or (folder / "meson.build").read_bytes() != ours.read_bytes():
-        shutil.copyfile(ours, folder / "meson.build")
+    with locked("libuv"):
+        if not folder.exists():
+            if archive.exists() or _fetch(wrap["source_url"], wrap["source_hash"], archive):
+                return  # Meson unpacks it and adds our build file
+            version = wrap["directory"].rpartition("v")[2]
+            step(f"libuv {version}: take its sources from the sdist of {CARRIER}")
+            _unpack(_download(python), folder, version)
+        if not (folder / "meson.build").exists() or (folder / "meson.build").read_bytes() != ours.read_bytes():
+            shutil.copyfile(ours, folder / "meson.build")
+
+
+def _fetch(url: str, sha256: str, archive: Path) -> bool:
+    """Fetches the wrap's archive, if its address can be reached. Meson would try for half a minute."""
+    step(f"libuv: fetch {url}")
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            content: bytes = answer.read()
+    except OSError as problem:
+        print(f"  not reached ({problem})", flush=True)
+        return False
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise Failure(f"{url} is not what subprojects/libuv.wrap pins: another sha256")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.write_bytes(content)
+    return True
 
 
 def _download(python: Path) -> Path:

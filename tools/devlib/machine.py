@@ -116,12 +116,6 @@ def _missing(python: Python) -> list[tuple[str, str, str]]:
         missing.append(("nm", "binutils", "Fedora: dnf install binutils; macOS: xcode-select --install"))
     if not shutil.which("git"):
         missing.append(("git", "git", "Fedora: dnf install git; macOS: xcode-select --install"))
-    if not shutil.which("pkg-config"):
-        missing.append(("pkg-config", "pkg-config", "Fedora: dnf install pkgconf; macOS: brew install pkg-config"))
-    if not has_libuv():
-        missing.append(
-            (f"libuv >= {LIBUV_FLOOR}", "libuv1-dev", "Fedora: dnf install libuv-devel; macOS: brew install libuv")
-        )
     if not python.headers:
         package = "python3-dev" if python.of_debian else ""
         missing.append((f"the headers of Python {python.version}", package, "Fedora: dnf install python3-devel"))
@@ -136,9 +130,12 @@ def _missing(python: Python) -> list[tuple[str, str, str]]:
 def prepare(python: Python) -> Python:
     """Installs what is missing where it may (root, apt-get), else says it, a line each; asks the interpreter anew."""
     missing = _missing(python)
-    if not missing:
-        return python
     packages = [package for _, package, _ in missing]
+    if not has_libuv():
+        # No reason to give up: where it cannot be installed, our own copy is built in.
+        packages += ["libuv1-dev", "pkg-config"]
+    if not packages:
+        return python
     if os.geteuid() == 0 and shutil.which("apt-get") and all(packages):
         step(f"apt-get install {' '.join(packages)}")
         noninteractive = {"DEBIAN_FRONTEND": "noninteractive"}
