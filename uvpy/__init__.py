@@ -6,20 +6,34 @@ Run a program with `uvpy.run(main())`, or hand `uvpy.new_event_loop` to whatever
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import warnings
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
 
-from . import _core
+if sys.platform == "win32":
+    raise ImportError("uvpy does not run on Windows, only on Linux and other POSIX systems")
+
+try:
+    from . import _core
+except ImportError as _error:
+    if "subinterpreters" in str(_error):  # the interpreter's own refusal, from 3.12 on
+        raise ImportError("uvpy does not run in sub-interpreters, only in the main one") from None
+    if not any(name.startswith("_core.") and name.endswith(".so") for name in os.listdir(os.path.dirname(__file__))):
+        raise ImportError(
+            f"the extension module of uvpy is not in {os.path.dirname(__file__)}: build it (tools/dev build), or, where"
+            " uvpy is installed, run Python outside this folder of sources"
+        ) from None
+    raise
+
 from ._loop import Loop
 
 __version__: str = _core.__version__
 libuv_version: str = _core.libuv_version
 """The version of the libuv that is loaded, such as "1.52.1"."""
 
-__all__ = (
-    "EventLoopPolicy",
+__all__ = [
     "Loop",
     "__version__",
     "build_info",
@@ -27,13 +41,13 @@ __all__ = (
     "libuv_version",
     "new_event_loop",
     "run",
-)
+]
 
 _T = TypeVar("_T")
-
-# asyncio's policies: deprecated from 3.14 on, gone in 3.16.
-_POLICIES_DEPRECATED = sys.version_info >= (3, 14)
-_HAS_POLICIES = sys.version_info < (3, 16)
+if sys.version_info >= (3, 14):
+    _Main: TypeAlias = Awaitable[_T]
+else:
+    _Main: TypeAlias = Coroutine[Any, Any, _T]
 
 if sys.version_info[:2] > (3, _core.newest_tested_minor):
     warnings.warn(
@@ -53,24 +67,27 @@ def new_event_loop(*, gil: str | None = None) -> Loop:
 
 
 def run(
-    main: Coroutine[Any, Any, _T],
+    main: _Main[_T],
     *,
     debug: bool | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = new_event_loop,
 ) -> _T:
     """asyncio.run() on a uvpy loop: run a coroutine, close the loop, give the result back.
 
-    Errors are asyncio.Runner's: RuntimeError where a loop runs already, ValueError (TypeError from 3.14 on) for what
-    is no coroutine. See https://docs.python.org/3/library/asyncio-runner.html.
+    Errors are asyncio.run()'s: RuntimeError where a loop runs already, ValueError (TypeError from 3.14 on) for what
+    is no coroutine. A `loop_factory` of None is asyncio's own choice of a loop. See
+    https://docs.python.org/3/library/asyncio-runner.html.
     """
+    if sys.version_info >= (3, 12):
+        return asyncio.run(main, debug=debug, loop_factory=loop_factory)
+    # asyncio.run() has no factory yet; this is what it does.
     if asyncio._get_running_loop() is not None:
-        # As asyncio.run() says it; the Runner's own text names another function.
-        raise RuntimeError("uvpy.run() cannot be called from a running event loop")
+        raise RuntimeError("asyncio.run() cannot be called from a running event loop")
     with asyncio.Runner(debug=debug, loop_factory=loop_factory) as runner:
         return runner.run(main)
 
 
-def build_info() -> dict[str, Any]:
+def build_info() -> dict[str, str]:
     """What a bug report needs: versions, compiler, where libuv came from, and the state of the GIL."""
     gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)()
     return {
@@ -82,59 +99,76 @@ def build_info() -> dict[str, Any]:
     }
 
 
-def _other_loop() -> str | None:
-    """The loop that is set or running in this thread and is not ours, as a text; None where there is none."""
+def _policy() -> object:
+    """The policy that was set, or None where nobody has set one or asked for one."""
+    return getattr(asyncio.events, "_event_loop_policy", None)
+
+
+def _loop_in_the_way() -> str | None:
+    """The loop that is running or set in this thread and is not ours, as a text; None where there is none."""
     running = asyncio._get_running_loop()
     if running is not None:
         return None if isinstance(running, Loop) else f"{running!r} is running"
-    local = getattr(asyncio.events, "_event_loop_policy", None)
-    current = getattr(getattr(local, "_local", None), "_loop", None)
-    if current is not None and not isinstance(current, Loop) and not current.is_closed():
-        return f"{current!r} is set"
-    return None
+    # Not by asking the policy: it would make a loop where there is none.
+    current = getattr(getattr(_policy(), "_local", None), "_loop", None)
+    if current is None or isinstance(current, Loop) or current.is_closed():
+        return None
+    return f"{current!r} is set"
 
 
-if _HAS_POLICIES:
-    _PolicyBase: Any = getattr(asyncio, "_DefaultEventLoopPolicy", None) or asyncio.DefaultEventLoopPolicy
+if sys.version_info < (3, 16):  # there are no policies from 3.16 on
+    if sys.version_info >= (3, 14):
+        # By the names that do not warn: we do so ourselves.
+        _DefaultPolicy = asyncio.unix_events._DefaultEventLoopPolicy
+        _set_policy = asyncio.events._set_event_loop_policy
+    else:
+        _DefaultPolicy = asyncio.DefaultEventLoopPolicy
+        _set_policy = asyncio.set_event_loop_policy
 
-    class EventLoopPolicy(_PolicyBase):
-        """An asyncio policy that makes uvpy loops. Deprecated from Python 3.14 on, as policies are: use a loop factory."""
+    __all__ += ["EventLoopPolicy"]
+
+    class EventLoopPolicy(_DefaultPolicy):
+        """An asyncio policy that makes uvpy loops.
+
+        Deprecated from Python 3.14 on, as policies are: use uvpy.run() or a loop factory.
+        """
 
         _loop_factory = Loop
 
         def __init__(self) -> None:
-            if _POLICIES_DEPRECATED:
-                warnings.warn(
-                    "uvpy.EventLoopPolicy is deprecated, as asyncio's policies are, and will be gone in Python 3.16;"
-                    " use uvpy.run() or loop_factory=uvpy.new_event_loop",
-                    DeprecationWarning,
-                    stacklevel=2,
-                )
+            if sys.version_info >= (3, 14):
+                _warn_of_policies("uvpy.EventLoopPolicy")
             super().__init__()
+
+
+def _warn_of_policies(name: str) -> None:
+    warnings.warn(
+        f"{name} is deprecated, as asyncio's policies are, and will be gone in Python 3.16;"
+        " use uvpy.run() or loop_factory=uvpy.new_event_loop",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 def install() -> None:
     """Make asyncio create uvpy loops from now on, in every thread.
 
-    A loop of another kind that is already set or running in this thread is not replaced: then a RuntimeWarning says
-    that uvpy is not in effect there. Deprecated from Python 3.14 on, RuntimeError from 3.16 on (there are no policies).
+    A loop of another kind that is running or set in this thread already is not replaced for those who have it: a
+    RuntimeWarning says so. Deprecated from Python 3.14 on; RuntimeError from 3.16 on, where there are no policies.
     """
-    if not _HAS_POLICIES:
+    if sys.version_info >= (3, 16):
         raise RuntimeError("asyncio has no policies from Python 3.16 on: use uvpy.run() or a loop factory")
-    if _POLICIES_DEPRECATED:
-        warnings.warn(
-            "uvpy.install() is deprecated, as asyncio's policies are; use uvpy.run() or"
-            " loop_factory=uvpy.new_event_loop",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-    other = _other_loop()
-    if other is not None:
-        warnings.warn(
-            f"uvpy.install() comes too late here: {other}, and stays in use in this thread",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        asyncio.set_event_loop_policy(EventLoopPolicy())
+    else:  # noqa: RET506 - so that type checkers leave it out where the names above are not
+        if sys.version_info >= (3, 14):
+            _warn_of_policies("uvpy.install()")
+        other = _loop_in_the_way()
+        if other is not None:
+            warnings.warn(
+                f"uvpy.install() comes too late for what uses a loop already: {other} in this thread",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if not isinstance(_policy(), EventLoopPolicy):  # a second one would not know the loops set in the first
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                _set_policy(EventLoopPolicy())

@@ -5,13 +5,27 @@
 import asyncio
 import socket
 import sys
-from _typeshed import FileDescriptorLike
 from asyncio.transports import _FlowControlMixin
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import Context
 from enum import Enum
 from traceback import StackSummary
-from typing import Any, ClassVar, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeVar, TypeVarTuple, final, type_check_only
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    TypeVarTuple,
+    final,
+    type_check_only,
+)
+
+from _typeshed import FileDescriptorLike
+from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -62,6 +76,7 @@ class _OpenHandle(TypedDict):
     waiting: NotRequired[int]
     """Of transports: bytes that were written and the kernel has not taken."""
 
+@disjoint_base
 class Loop:
     """The native half of `uvpy.Loop`, which adds asyncio.BaseEventLoop to it and is what users make.
 
@@ -85,7 +100,10 @@ class Loop:
     _ready: Sequence[asyncio.Handle]
     """A new list of the handles that are due. Changing or setting it changes nothing."""
     _scheduled: Sequence[asyncio.TimerHandle]
-    """A new list of the timers that wait, cancelled ones are never among them. Changing or setting it changes nothing."""
+    """A new list of the timers that wait, without the cancelled ones. Changing or setting it changes nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take anything: arguments are the business of the subclass."""
 
     # -- running
 
@@ -223,7 +241,7 @@ class Loop:
     # -- the GIL, and what can be seen from outside
 
     def _set_gil_policy(self, name: str, /) -> None:
-        """"adaptive" or "plain"; ValueError for anything else."""
+        """Either "adaptive" or "plain"; ValueError for anything else."""
 
     def _get_gil_policy(self) -> Literal["adaptive", "plain"]: ...
     def _core_stats(self) -> _CoreStats:
