@@ -65,23 +65,19 @@ PyObject* Loop::ensure_fd_no_transport(PyObject* fd) {
 
 PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObject* const* args, Py_ssize_t nargs,
                           PyObject* kwnames) {
-  if (nargs < 2) {
-    PyErr_Format(PyExc_TypeError, "%s() missing required positional argument: '%s'", name,
-                 nargs == 0 ? "fd" : "callback");
+  static constexpr const char* kNames[] = {"fd", "callback"};
+  py::ScheduleArgs given;
+  if (!py::parse_schedule(name, kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
-  PyObject* context = nullptr;
-  if (kwnames != nullptr && !py::parse_context(name, state_->names.context, args + nargs, kwnames, &context)) {
+  if ((is_public && !refuse_transport(given.named[0])) || !check_closed()) {
     return nullptr;
   }
-  if ((is_public && !refuse_transport(args[0])) || !check_closed()) {
-    return nullptr;
-  }
-  const int fd = file_number(*state_, args[0]);
+  const int fd = file_number(*state_, given.named[0]);
   if (fd < 0) {
     return nullptr;
   }
-  py::Ref<> handle = make_handle(state_->handle_type, args[1], args + 2, nargs - 2, context);
+  py::Ref<> handle = make_handle(state_->handle_type, given.named[1], given.rest, given.rest_count, given.context);
   if (!handle || !watchers_.add(*this, fd, side, handle.dup())) {
     return nullptr;
   }

@@ -132,7 +132,7 @@ PyObject* Handle::repr_info() {
 PyObject* Handle::get_callback() { return Py_NewRef(callback_ ? callback_.get() : Py_None); }
 
 PyObject* Handle::get_args() {
-  if (cancelled_) {
+  if (!callback_) {
     Py_RETURN_NONE;
   }
   return args_tuple(args_.get(), nargs_);

@@ -1,7 +1,7 @@
 // Loop: the scheduler, base of uvpy.Loop beside asyncio.BaseEventLoop. One iteration, in asyncio's order: poll (the
 // transports' callbacks run in it, readers and writers are queued by it), queue the timers that are due, run exactly the
-// handles present, flush what was written; then honour stop(). loop.cpp has the turn and the loop's life, schedule.cpp
-// what schedules callbacks, loop_type.cpp the attributes and tables.
+// handles present, flush what was written; then honour stop(). loop.cpp has the turn, loop_life.cpp making and closing,
+// schedule.cpp what schedules callbacks, descriptors.cpp the add_reader family, loop_type.cpp attributes and tables.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "core/resource.h"
 #include "core/timer.h"
 #include "core/watcher.h"
+#include "py/args.h"
 #include "py/object.h"
 #include "py/ref.h"
 #include "state.h"
@@ -192,6 +193,7 @@ class Loop {
                  bool check_thread);
   PyObject* schedule_at(double when, PyObject* given, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
                         PyObject* context);
+  PyObject* call_later_by_name(PyObject* delay, const py::ScheduleArgs& given);
   void look_at_type();
 
   // ---- descriptors (descriptors.cpp)

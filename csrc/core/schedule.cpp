@@ -70,19 +70,19 @@ py::Ref<> Loop::make_handle(PyTypeObject* type, PyObject* callback, PyObject* co
 
 PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
                      bool check_thread) {
-  if (nargs < 1) {
-    PyErr_Format(PyExc_TypeError, "%U() missing 1 required positional argument: 'callback'", name);
+  static constexpr const char* kNames[] = {"callback"};
+  py::ScheduleArgs given;
+  if (kwnames == nullptr && nargs > 0) [[likely]] {
+    given.named[0] = args[0];
+    given.rest = args + 1;
+    given.rest_count = nargs - 1;
+  } else if (!py::parse_schedule(PyUnicode_AsUTF8(name), kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
-  PyObject* context = nullptr;
-  if (kwnames != nullptr &&
-      !py::parse_context(PyUnicode_AsUTF8(name), state_->names.context, args + nargs, kwnames, &context)) {
+  if (!check_closed() || (debug_ && !debug::check_call(*this, given.named[0], name, check_thread))) {
     return nullptr;
   }
-  if (!check_closed() || (debug_ && !debug::check_call(*this, args[0], name, check_thread))) {
-    return nullptr;
-  }
-  py::Ref<> handle = make_handle(type, args[0], args + 1, nargs - 1, context);
+  py::Ref<> handle = make_handle(type, given.named[0], given.rest, given.rest_count, given.context);
   if (!handle || !ready_.push(handle.dup())) {
     return nullptr;
   }
@@ -153,70 +153,71 @@ PyObject* Loop::schedule_at(double when, PyObject* given, PyObject* callback, Py
 }
 
 PyObject* Loop::call_at(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  if (nargs < 2) {
-    PyErr_Format(PyExc_TypeError, "call_at() missing required positional argument: '%s'",
-                 nargs == 0 ? "when" : "callback");
+  static constexpr const char* kNames[] = {"when", "callback"};
+  py::ScheduleArgs given;
+  if (!py::parse_schedule("call_at", kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
-  PyObject* context = nullptr;
-  if (!py::parse_context("call_at", state_->names.context, args + nargs, kwnames, &context)) {
-    return nullptr;
-  }
-  if (args[0] == Py_None) {
+  PyObject* when = given.named[0];
+  PyObject* callback = given.named[1];
+  if (when == Py_None) {
     PyErr_SetString(PyExc_TypeError, "when cannot be None");
     return nullptr;
   }
-  if (!check_closed() || (debug_ && !debug::check_call(*this, args[1], state_->names.call_at, true))) {
+  if (!check_closed() || (debug_ && !debug::check_call(*this, callback, state_->names.call_at, true))) {
     return nullptr;
   }
-  const double when = PyFloat_AsDouble(args[0]);
-  if (when == -1.0 && PyErr_Occurred() != nullptr) {
+  const double seconds = PyFloat_AsDouble(when);
+  if (seconds == -1.0 && PyErr_Occurred() != nullptr) {
     return nullptr;
   }
-  return schedule_at(when, PyFloat_CheckExact(args[0]) ? nullptr : args[0], args[1], args + 2, nargs - 2, context);
+  return schedule_at(seconds, PyFloat_CheckExact(when) ? nullptr : when, callback, given.rest, given.rest_count,
+                     given.context);
 }
 
 PyObject* Loop::call_later(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  if (nargs < 2) {
-    PyErr_Format(PyExc_TypeError, "call_later() missing required positional argument: '%s'",
-                 nargs == 0 ? "delay" : "callback");
+  static constexpr const char* kNames[] = {"delay", "callback"};
+  py::ScheduleArgs given;
+  if (!py::parse_schedule("call_later", kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
-  if (args[0] == Py_None) {
+  PyObject* delay = given.named[0];
+  if (delay == Py_None) {
     PyErr_SetString(PyExc_TypeError, "delay must not be None");
     return nullptr;
   }
-  const bool plain = PyFloat_CheckExact(args[0]) || PyLong_CheckExact(args[0]);
+  const bool plain = PyFloat_CheckExact(delay) || PyLong_CheckExact(delay);
   if (!plain || overridden(kTime | kCallAt)) [[unlikely]] {
-    // As BaseEventLoop has it: self.call_at(self.time() + delay, callback, *args, context=context).
-    py::Ref<> now = py::call_method(object(), state_->names.time);
-    py::Ref<> when = now ? py::steal(PyNumber_Add(now.get(), args[0])) : py::Ref<>();
-    if (!when) {
-      return nullptr;
-    }
-    const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
-    py::Array<PyObject*> argv;
-    if (!argv.reserve(static_cast<std::size_t>(nargs + keywords + 1))) {
-      return nullptr;
-    }
-    argv[0] = object();
-    for (Py_ssize_t i = 0; i < nargs + keywords; ++i) {
-      argv[static_cast<std::size_t>(i) + 1] = i == 0 ? when.get() : args[i];
-    }
-    return PyObject_VectorcallMethod(state_->names.call_at, argv.data(), static_cast<std::size_t>(nargs) + 1, kwnames);
+    return call_later_by_name(delay, given);
   }
-  PyObject* context = nullptr;
-  if (!py::parse_context("call_later", state_->names.context, args + nargs, kwnames, &context)) {
+  if (!check_closed() || (debug_ && !debug::check_call(*this, given.named[1], state_->names.call_at, true))) {
     return nullptr;
   }
-  if (!check_closed() || (debug_ && !debug::check_call(*this, args[1], state_->names.call_at, true))) {
+  const double seconds = PyFloat_AsDouble(delay);
+  if (seconds == -1.0 && PyErr_Occurred() != nullptr) {
     return nullptr;
   }
-  const double delay = PyFloat_AsDouble(args[0]);
-  if (delay == -1.0 && PyErr_Occurred() != nullptr) {
+  return schedule_at(monotonic() + seconds, nullptr, given.named[1], given.rest, given.rest_count, given.context);
+}
+
+// As BaseEventLoop has it: self.call_at(self.time() + delay, callback, *args, context=context).
+PyObject* Loop::call_later_by_name(PyObject* delay, const py::ScheduleArgs& given) {
+  py::Ref<> now = py::call_method(object(), state_->names.time);
+  py::Ref<> when = now ? py::steal(PyNumber_Add(now.get(), delay)) : py::Ref<>();
+  py::Ref<> kwnames = py::steal(PyTuple_Pack(1, state_->names.context));
+  py::Array<PyObject*> argv;
+  const auto count = static_cast<std::size_t>(given.rest_count);
+  if (!when || !kwnames || !argv.reserve(count + 4)) {
     return nullptr;
   }
-  return schedule_at(monotonic() + delay, nullptr, args[1], args + 2, nargs - 2, context);
+  argv[0] = object();
+  argv[1] = when.get();
+  argv[2] = given.named[1];
+  for (std::size_t i = 0; i < count; ++i) {
+    argv[3 + i] = given.rest[i];
+  }
+  argv[3 + count] = given.context != nullptr ? given.context : Py_None;
+  return PyObject_VectorcallMethod(state_->names.call_at, argv.data(), 3 + count, kwnames.get());
 }
 
 bool Loop::call_later_for(double delay, PyObject* callback) {

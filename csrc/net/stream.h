@@ -82,9 +82,9 @@ class Stream : public Transport {
   void start_request();
   void written(int status);
   void drained();
-  void pause_protocol_if_full();
+  bool pause_protocol_if_full();
   void resume_protocol_if_drained();
-  void tell_protocol(PyObject* name, const char* message);
+  bool tell_protocol(PyObject* name, const char* message);
   bool shutdown_write(bool raises);
   static void on_write(uv_write_t* request, int status);
 

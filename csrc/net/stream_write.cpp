@@ -136,7 +136,9 @@ PyObject* Stream::writelines(PyObject* chunks) {
   } else if (!writing_) {
     loop().mark_dirty(this);
   }
-  pause_protocol_if_full();
+  if (!pause_protocol_if_full()) {
+    return nullptr;
+  }
   Py_RETURN_NONE;
 }
 
@@ -204,8 +206,7 @@ bool Stream::send(PyObject* object, const char* data, std::size_t size) {
   } else if (!writing_) {
     start_request();
   }
-  pause_protocol_if_full();
-  return true;
+  return pause_protocol_if_full();
 }
 
 // resume_writing() and what else the waiting data leads to happens in the context of the write that began it.
@@ -399,30 +400,30 @@ std::size_t Stream::waiting() const {
          (writing_ && stream_is_open() ? uv_stream_get_write_queue_size(const_cast<Stream*>(this)->stream()) : 0);
 }
 
-void Stream::tell_protocol(PyObject* name, const char* message) {
+// False with an exception set that ends the run; any other is reported.
+bool Stream::tell_protocol(PyObject* name, const char* message) {
   py::Ref<> protocol = py::borrow(protocol_.get());
   if (!protocol || py::call_method(protocol.get(), name)) {
-    return;
+    return true;
   }
   py::Ref<> exc = py::take_error();
   if (py::ends_the_loop(exc.get())) {
     py::restore_error(std::move(exc));
-    loop().leave_with_error();
-  } else if (!core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
-                                                   {"protocol", protocol.get()})) {
-    loop().leave_with_error();
+    return false;
   }
+  return core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
+                                              {"protocol", protocol.get()});
 }
 
-void Stream::pause_protocol_if_full() {
-  if (flow_.must_pause(waiting())) {
-    tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
-  }
+bool Stream::pause_protocol_if_full() {
+  return !flow_.must_pause(waiting()) ||
+         tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
 }
 
 void Stream::resume_protocol_if_drained() {
-  if (flow_.must_resume(waiting())) {
-    tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed");
+  if (flow_.must_resume(waiting()) &&
+      !tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed")) {
+    loop().leave_with_error();
   }
 }
 
@@ -481,7 +482,9 @@ PyObject* Stream::set_write_buffer_limits(PyObject* const* args, Py_ssize_t narg
   flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
   // asyncio pauses at once when the new mark is passed already.
   flush();
-  pause_protocol_if_full();
+  if (!pause_protocol_if_full()) {
+    return nullptr;
+  }
   Py_RETURN_NONE;
 }
 

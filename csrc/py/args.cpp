@@ -45,21 +45,46 @@ bool parse(const Signature& signature, PyObject* const* args, Py_ssize_t nargs, 
   return true;
 }
 
-bool parse_context(const char* function, PyObject* interned, PyObject* const* values, PyObject* kwnames,
-                   PyObject** context) {
-  *context = nullptr;
+bool parse_schedule(const char* function, std::span<const char* const> names, PyObject* interned,
+                    PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, ScheduleArgs* out) {
+  const auto named = static_cast<Py_ssize_t>(names.size());
+  std::copy_n(args, std::min(nargs, named), out->named);
+  if (nargs > named) {
+    out->rest = args + named;
+    out->rest_count = nargs - named;
+  }
   const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
   for (Py_ssize_t i = 0; i < keywords; ++i) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, i);
-    if (name != interned && PyUnicode_CompareWithASCIIString(name, "context") != 0) {
+    PyObject* value = args[nargs + i];
+    if (name == interned || PyUnicode_CompareWithASCIIString(name, "context") == 0) {
+      out->context = value == Py_None ? nullptr : value;
+      continue;
+    }
+    Py_ssize_t at = 0;
+    while (at < named && PyUnicode_CompareWithASCIIString(name, names[static_cast<std::size_t>(at)]) != 0) {
+      ++at;
+    }
+    if (at == named) {
       PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function, name);
       return false;
     }
-    *context = values[i] == Py_None ? nullptr : values[i];
+    if (out->named[at] != nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", function, name);
+      return false;
+    }
+    out->named[at] = value;
   }
-  if (*context != nullptr && !PyContext_CheckExact(*context)) {
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    if (out->named[i] == nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() missing required positional argument: '%s'", function,
+                   names[static_cast<std::size_t>(i)]);
+      return false;
+    }
+  }
+  if (out->context != nullptr && !PyContext_CheckExact(out->context)) {
     PyErr_Format(PyExc_TypeError, "%s(): context must be a contextvars.Context, not %.200s", function,
-                 Py_TYPE(*context)->tp_name);
+                 Py_TYPE(out->context)->tp_name);
     return false;
   }
   return true;

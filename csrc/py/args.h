@@ -21,9 +21,15 @@ struct Signature {
 // Fills `out`, one borrowed pointer a parameter, null where nothing was given. False with TypeError set.
 bool parse(const Signature& signature, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject** out);
 
-// The one keyword of call_soon and its siblings: `*context` is what `context=` gives, null for none or None.
-// False with TypeError set for any other keyword. `interned` is the name "context", compared by identity first.
-bool parse_context(const char* function, PyObject* interned, PyObject* const* values, PyObject* kwnames,
-                   PyObject** context);
+// The arguments of call_soon and its siblings: up to two named parameters, *args, and the keyword context.
+struct ScheduleArgs {
+  PyObject* named[2] = {};  // borrowed
+  PyObject* const* rest = nullptr;
+  Py_ssize_t rest_count = 0;
+  PyObject* context = nullptr;  // null for none or None
+};
+// False with TypeError set. `interned` is the name "context", compared by identity first.
+bool parse_schedule(const char* function, std::span<const char* const> names, PyObject* interned,
+                    PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, ScheduleArgs* out);
 
 }  // namespace uvpy::py
