@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from . import builds, demo, fresh, gate, lint, mutants
 from .builds import Env, Variant
+from .machine import supported_pythons
 from .steps import ROOT, WORK, Failure, locked, relative, show, step
 
 Args = argparse.Namespace
@@ -49,7 +50,9 @@ def run(args: Args) -> int:
 
 
 def test(args: Args) -> int:
-    return gate.everything(Env.of(args.python))
+    env = Env.of(args.python)
+    pythons = supported_pythons() if args.every_python else ()
+    return gate.everything(env, [Env(python) for python in pythons if python.minor != env.base.minor])
 
 
 def pytest(args: Args) -> int:
@@ -138,7 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("run", run, "run the venv's python on a build: tools/dev run -c 'import uvpy'")
     variant(sub)
     rest(sub, "python")
-    command("test", test, "the gate, as CI runs it: lint, compat slice, static libuv, behaviours, pytest")
+    sub = command("test", test, "the gate, as CI runs it: lint, compat slice, static libuv, behaviours, pytest")
+    sub.add_argument("--every-python", action="store_true", help="on the other supported Pythons found here, too")
     sub = command("pytest", pytest, "build and run pytest alone")
     variant(sub)
     rest(sub, "pytest")

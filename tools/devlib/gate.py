@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import builds, lint
@@ -17,29 +18,35 @@ BEHAVIOUR_FILES = (
 COMPAT_HAS_NO_TESTS = 77
 
 
-def everything(env: Env) -> int:
+def everything(env: Env, others: Sequence[Env] = ()) -> int:
     env.install("build", "test", "lint", "demo")
     for variant in (builds.MAIN, builds.CHECKS, builds.STATIC):
         env.build(variant)
     failed = [f"lint ({', '.join(found)})"] if (found := lint.everything(env)) else []
-    failed += [name for name, part in PARTS.items() if not part(env)]
-
-    step("pytest, on the build with assertions and self-checks")
+    for other in others:
+        other.install("build", "test").build(builds.MAIN).build(builds.CHECKS)
+        parts = (compat_slice, behaviours, pytest)
+        failed += [f"{part.__name__} on {other.key}" for part in parts if not part(other)]
+    failed += [part.__name__ for part in (static_libuv, compat_slice, behaviours) if not part(env)]
     if failed:
-        print(f"FAILED before pytest: {'; '.join(failed)}", flush=True)
-    status = show([env.bin / "pytest"], env=env.environment(builds.CHECKS), limit=1800)
-    return 1 if failed or status else 0
+        step(f"FAILED before the last pytest: {'; '.join(failed)}")
+    return 0 if pytest(env) and not failed else 1
+
+
+def pytest(env: Env) -> bool:
+    step(f"pytest on Python {env.key}, with assertions and self-checks")
+    return show([env.bin / "pytest"], env=env.environment(builds.CHECKS), limit=1800) == 0
 
 
 def static_libuv(env: Env) -> bool:
-    step("static libuv: what the module exports, and a first run")
+    step(f"static libuv on Python {env.key}: what the module exports, and a first run")
     folders = [path for path in ("tests/test_build.py", "tests/smoke") if (ROOT / path).exists()]
     extra = {**env.environment(builds.STATIC), "UVPY_EXPECT_LIBUV": "bundled"}
     return show([env.bin / "pytest", "-q", "-m", "not slow", *folders], env=extra, limit=600) == 0
 
 
 def compat_slice(env: Env) -> bool:
-    step("compat: a slice of CPython's own test_asyncio")
+    step(f"compat: a slice of CPython's own test_asyncio, {env.key}")
     command: Command = [env.python, ROOT / "compat" / "run.py", "--python", env.python, "--slice"]
     status = show(command, env=env.environment(), limit=900)
     if status == COMPAT_HAS_NO_TESTS:
@@ -56,12 +63,9 @@ def behaviours(env: Env) -> bool:
     if not BEHAVIOUR.exists():
         step("behaviours: skipped, ../shared/behaviour is not there")
         return True
-    step("behaviours of stock asyncio")
+    step(f"behaviours of stock asyncio on Python {env.key}")
     only = [part for name in BEHAVIOUR_FILES for part in ("--only", f"{name}.*")]
     return show(behaviour_command(env, *only), env=env.environment(), limit=900) == 0
-
-
-PARTS = {"static libuv": static_libuv, "compat slice": compat_slice, "behaviours": behaviours}
 
 
 def sanitized(env: Env, arguments: list[str]) -> int:

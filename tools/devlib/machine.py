@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -92,6 +93,13 @@ def find_python(wanted: str | None) -> Python:
         if found and (found.version == wanted or found.version.startswith(wanted + ".")):
             return found
     raise Failure(f"no CPython {wanted} on this machine (looked in PATH and pyenv); say --python PATH")
+
+
+def supported_pythons() -> Iterator[Python]:
+    """One interpreter of each supported minor version that is on this machine."""
+    for minor in range(11, 16):
+        with contextlib.suppress(Failure):
+            yield find_python(f"3.{minor}")
 
 
 def has_libuv() -> bool:
