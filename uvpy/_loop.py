@@ -258,7 +258,9 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         sslcontext: Any,
         *,
         server_side: bool = False,
-        **options: Any,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
     ) -> asyncio.Transport | None:
         """Upgrade a connection to TLS; see asyncio.loop.start_tls.
 
@@ -273,7 +275,14 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
                 transport._unread(bytes(taken))
                 taken.clear()
         return await asyncio.BaseEventLoop.start_tls(
-            self, transport, protocol, sslcontext, server_side=server_side, **options
+            self,
+            transport,
+            protocol,
+            sslcontext,
+            server_side=server_side,
+            server_hostname=server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
 
     # -- signals: asyncio's checks and texts, our recording

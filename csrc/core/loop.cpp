@@ -122,6 +122,7 @@ bool Loop::run() {
     return false;
   }
   bool ok = true;
+  skip_poll_ = false;  // what held for the last turn of another run does not hold for the first of this one
   do {
     ok = turn_once();
   } while (ok && !stopping_);
@@ -166,6 +167,10 @@ bool Loop::turn_once() {
   turn_callbacks_ = 0;
   const bool ok = poll() && queue_due_timers() && run_batch();
   in_turn_ = false;
+  if (!ok) {
+    py::SavedError error;
+    static_cast<void>(absorb_later());
+  }
   if (resources_.has_dirty()) {
     py::SavedError error;
     flush_writes();
@@ -181,6 +186,13 @@ bool Loop::poll() {
   if (foreign_) {
     refuse_foreign();
     return false;
+  }
+  if (skip_poll_) {
+    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
+    // turn may do without: the turn after it polls.
+    skip_poll_ = false;
+    ++polls_skipped_;
+    return true;
   }
   may_block_ = ready_.empty() && !stopping_;
   if (may_block_ && !timers_.empty()) {
@@ -201,8 +213,10 @@ bool Loop::poll() {
         return false;
       }
     }
+    in_poll_ = true;
     uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
     gil_.take();
+    in_poll_ = false;
     if (leaving_) [[unlikely]] {
       return raise_leaving();
     }
@@ -222,7 +236,7 @@ void Loop::before_poll() {
   if (!may_block_) {
     return;
   }
-  bool block = ready_.empty() && !stopping_ && !leaving_;
+  bool block = ready_.empty() && later_.empty() && !stopping_ && !leaving_;
   long ms = -1;
   if (block) {
     if (!wait_for_timers(&ms)) {
@@ -320,8 +334,28 @@ bool Loop::queue_due_timers() {
   return true;
 }
 
+bool Loop::push_ready(py::Ref<>&& handle) {
+  // In asyncio a transport's callback is a handle of the batch, and what it schedules runs in the next one. Ours runs in
+  // the poll, so what it schedules waits until the batch is counted. Another thread's call while we are parked does not.
+  return (in_poll_ && !gil_.given() ? later_ : ready_).push(std::move(handle));
+}
+
+bool Loop::absorb_later() {
+  while (!later_.empty()) {
+    if (!ready_.push(later_.pop())) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Loop::run_batch() {
-  for (std::size_t left = ready_.size(); left > 0 && !ready_.empty(); --left) {
+  std::size_t batch = ready_.size();
+  skip_poll_ = !later_.empty();
+  if (!absorb_later()) {
+    return false;
+  }
+  for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
     py::Ref<> handle = ready_.pop();
     if (py::state_of<Handle>(handle.get())->is_cancelled()) {
       continue;

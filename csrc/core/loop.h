@@ -73,6 +73,8 @@ class Loop {
   }
   bool check_closed() const;
 
+  // Queues a handle for the next batch. False with MemoryError set.
+  bool push_ready(py::Ref<>&& handle);
   // Runs a handle of any kind. False when an exception is set that ends the run.
   bool run_handle(PyObject* handle);
   // Brings a parked loop out of its poll; from any thread that holds the GIL.
@@ -172,6 +174,7 @@ class Loop {
   bool nothing_to_poll_for() const;
   bool queue_due_timers();
   bool run_batch();
+  bool absorb_later();
   // Milliseconds until the first deadline, rounded up; 0 when it is due, -1 when there is none. False on error.
   bool wait_for_timers(long* ms);
   bool raise_leaving();
@@ -219,6 +222,7 @@ class Loop {
 
   Gil gil_;
   ReadyRing ready_;
+  ReadyRing later_;  // scheduled by callbacks that run in the poll
   TimerHeap timers_;
   Watchers watchers_;
   Interrupt interrupt_;
@@ -242,6 +246,8 @@ class Loop {
   bool closed_ = true;  // until BaseEventLoop.__init__ says otherwise: a loop whose __init__ failed is none to warn of
   bool running_ = false;
   bool in_turn_ = false;
+  bool in_poll_ = false;
+  bool skip_poll_ = false;
   bool stopping_ = false;
   bool may_block_ = false;
   bool woken_ = false;

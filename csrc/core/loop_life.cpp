@@ -158,6 +158,7 @@ PyObject* Loop::shutdown() {
   }
   // The last step of close(). References go first: what they free may still look at the (closed) loop.
   ready_.clear();
+  later_.clear();
   timers_.clear();
   close_uv();
   task_factory_.reset();
@@ -184,6 +185,9 @@ int Loop::visit(visitproc visit, void* arg) {
   if (int result = ready_.visit(visit, arg)) {
     return result;
   }
+  if (int result = later_.visit(visit, arg)) {
+    return result;
+  }
   if (int result = timers_.visit(visit, arg)) {
     return result;
   }
@@ -195,6 +199,7 @@ int Loop::visit(visitproc visit, void* arg) {
 
 void Loop::clear() {
   ready_.clear();
+  later_.clear();
   timers_.clear();
   task_factory_.reset();
   current_handle_.reset();

@@ -175,7 +175,13 @@ PyObject* loop_new(PyTypeObject* type, PyObject*, PyObject*) {
   return self.release();
 }
 
-int loop_init(PyObject*, PyObject*, PyObject*) { return 0; }
+int loop_init(PyObject*, PyObject* args, PyObject* kwargs) {
+  if (PyTuple_GET_SIZE(args) > 0 || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0)) {
+    PyErr_SetString(PyExc_TypeError, "uvpy._core.Loop takes no arguments");
+    return -1;
+  }
+  return 0;
+}
 
 int loop_setattro(PyObject* self, PyObject* name, PyObject* value) {
   // The fast paths must know when somebody replaces a method on the instance; asking here costs them nothing.
@@ -203,38 +209,46 @@ PyGetSetDef attributes[] = {
 };
 
 PyMethodDef methods[] = {
-    py::method<&Loop::run_forever>("run_forever", "Run until stop() is called."),
+    py::method<&Loop::run_forever>("run_forever", "run_forever($self)\n--\n\nRun until stop() is called."),
     py::method<&Loop::run_once>("_run_once", "Run one iteration."),
     py::method<&Loop::run_forever_setup>("_run_forever_setup", "Become the running loop of this thread."),
     py::method<&Loop::run_forever_cleanup>("_run_forever_cleanup", "Undo _run_forever_setup()."),
-    py::method<&Loop::stop>("stop", "Stop after the current iteration."),
+    py::method<&Loop::stop>("stop", "stop($self)\n--\n\nStop after the current iteration."),
     py::method<&Loop::shutdown>("_shutdown", "Drop what is scheduled and close everything open; close() calls it."),
-    py::method<&Loop::is_running_method>("is_running", "Whether the loop runs."),
-    py::method<&Loop::is_closed_method>("is_closed", "Whether the loop was closed."),
-    py::method<&Loop::get_debug>("get_debug", "Whether debug mode is on."),
+    py::method<&Loop::is_running_method>("is_running", "is_running($self)\n--\n\nWhether the loop runs."),
+    py::method<&Loop::is_closed_method>("is_closed", "is_closed($self)\n--\n\nWhether the loop was closed."),
+    py::method<&Loop::get_debug>("get_debug", "get_debug($self)\n--\n\nWhether debug mode is on."),
     py::method<&Loop::core_stats>("_core_stats", "A dict of counters: turns, polls, GIL."),
-    py::method<&Loop::debug_handles>("_debug_handles", "A list of dicts, one for each open transport, listener, watcher."),
+    py::method<&Loop::debug_handles>("_debug_handles",
+                                     "A list of dicts, one for each open transport, listener, watcher."),
     py::method<&Loop::set_gil_policy>("_set_gil_policy", "'adaptive' or 'plain'."),
     py::method<&Loop::get_gil_policy>("_get_gil_policy", "'adaptive' or 'plain'."),
-    py::method<&Loop::time>("time", "The loop's clock, time.monotonic(), in seconds."),
-    py::method<&Loop::call_soon>("call_soon", "call_soon(callback, *args, context=None)\n--\n\nRun a callback in the next iteration."),
-    py::method<&Loop::call_soon_threadsafe>(
-        "call_soon_threadsafe", "call_soon_threadsafe(callback, *args, context=None)\n--\n\ncall_soon() for other threads: wakes the loop."),
-    py::method<&Loop::call_later>("call_later",
-                                  "call_later(delay, callback, *args, context=None)\n--\n\nRun a callback after `delay` seconds."),
-    py::method<&Loop::call_at>("call_at",
-                               "call_at(when, callback, *args, context=None)\n--\n\nRun a callback at `when`, in seconds of loop.time()."),
+    py::method<&Loop::time>("time", "time($self)\n--\n\nThe loop's clock, time.monotonic(), in seconds."),
+    py::method<&Loop::call_soon>("call_soon", "call_soon($self, callback, *args, context=None)\n--\n\n"
+                                              "Run a callback in the next iteration; gives an asyncio.Handle."),
+    py::method<&Loop::call_soon_threadsafe>("call_soon_threadsafe",
+                                            "call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n"
+                                            "call_soon() for other threads: wakes the loop."),
+    py::method<&Loop::call_later>("call_later", "call_later($self, delay, callback, *args, context=None)\n--\n\n"
+                                                "Run a callback after `delay` seconds; gives an asyncio.TimerHandle."),
+    py::method<&Loop::call_at>("call_at", "call_at($self, when, callback, *args, context=None)\n--\n\n"
+                                          "Run a callback at `when`, in seconds of time()."),
     py::method<&Loop::call_soon_private>("_call_soon", "_call_soon(callback, args, context), unchecked."),
     py::method<&Loop::add_callback>("_add_callback", "Queue a handle, ours or asyncio's."),
     py::method<&Loop::add_callback_signalsafe>("_add_callback_signalsafe", "Queue a handle and wake the loop."),
     py::method<&Loop::run_foreign_handle>("_run_foreign_handle", "Run one of asyncio's own handles."),
     py::method<&Loop::write_to_self>("_write_to_self", "Wake the loop if it is parked."),
-    py::method<&Loop::create_future>("create_future", "An asyncio.Future of this loop."),
-    py::method<&Loop::create_task>("create_task", "Schedule a coroutine as an asyncio.Task, or what the factory makes."),
-    py::method<&Loop::add_reader>("add_reader", "add_reader(fd, callback, *args)\n--\n\nCall back while `fd` is readable."),
-    py::method<&Loop::add_writer>("add_writer", "add_writer(fd, callback, *args)\n--\n\nCall back while `fd` is writable."),
-    py::method<&Loop::remove_reader>("remove_reader", "Stop watching; whether there was a reader."),
-    py::method<&Loop::remove_writer>("remove_writer", "Stop watching; whether there was a writer."),
+    py::method<&Loop::create_future>("create_future",
+                                     "create_future($self)\n--\n\nAn asyncio.Future of this loop."),
+    py::method<&Loop::create_task>("create_task", py::kCreateTaskDoc),
+    py::method<&Loop::add_reader>("add_reader", "add_reader($self, fd, callback, *args)\n--\n\n"
+                                                "Call back in each iteration in which `fd` is readable."),
+    py::method<&Loop::add_writer>("add_writer", "add_writer($self, fd, callback, *args)\n--\n\n"
+                                                "Call back in each iteration in which `fd` is writable."),
+    py::keyword_method<&Loop::remove_reader, "remove_reader", "fd">(
+        "remove_reader($self, fd)\n--\n\nStop watching; whether there was a reader."),
+    py::keyword_method<&Loop::remove_writer, "remove_writer", "fd">(
+        "remove_writer($self, fd)\n--\n\nStop watching; whether there was a writer."),
     py::method<&Loop::add_reader_private>("_add_reader", "add_reader() for transports; gives the handle."),
     py::method<&Loop::add_writer_private>("_add_writer", "add_writer() for transports; gives the handle."),
     py::method<&Loop::remove_reader_private>("_remove_reader", "remove_reader() for transports."),

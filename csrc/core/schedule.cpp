@@ -83,7 +83,7 @@ PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs
     return nullptr;
   }
   py::Ref<> handle = make_handle(type, given.named[0], given.rest, given.rest_count, given.context);
-  if (!handle || !ready_.push(handle.dup())) {
+  if (!handle || !push_ready(handle.dup())) {
     return nullptr;
   }
   return handle.release();
@@ -116,7 +116,7 @@ PyObject* Loop::call_soon_private(PyObject* const* args, Py_ssize_t nargs, PyObj
   PyObject* context = given[2] == Py_None ? nullptr : given[2];
   py::Ref<> handle = make_handle(state_->handle_type, given[0], reinterpret_cast<PyTupleObject*>(items.get())->ob_item,
                                  PyTuple_GET_SIZE(items.get()), context);
-  if (!handle || !ready_.push(handle.dup())) {
+  if (!handle || !push_ready(handle.dup())) {
     return nullptr;
   }
   return handle.release();
@@ -239,7 +239,7 @@ PyObject* Loop::add_callback(PyObject* handle) {
   // A handle of ours is queued as it is; one of asyncio's own (signal handlers have them) runs through its _run().
   PyTypeObject* type = Py_TYPE(handle);
   if (type == state_->handle_type || type == state_->timer_type || type == state_->thread_safe_handle_type) {
-    if (!py::state_of<Handle>(handle)->is_cancelled() && !ready_.push(py::borrow(handle))) {
+    if (!py::state_of<Handle>(handle)->is_cancelled() && !push_ready(py::borrow(handle))) {
       return nullptr;
     }
     Py_RETURN_NONE;
@@ -250,7 +250,7 @@ PyObject* Loop::add_callback(PyObject* handle) {
     return nullptr;
   }
   py::state_of<Handle>(bare.get())->init_bare(*this, runner.get(), handle);
-  if (!ready_.push(std::move(bare))) {
+  if (!push_ready(std::move(bare))) {
     return nullptr;
   }
   Py_RETURN_NONE;

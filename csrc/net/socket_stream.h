@@ -157,6 +157,10 @@ struct StreamTables {
   static PyMethodDef method(const char* name, const char* doc) {
     return py::method_of<T, F>(name, doc);
   }
+  template <auto F, py::Name Method, py::Name Parameter>
+  static PyMethodDef keyword_method(const char* doc) {
+    return py::keyword_method_of<T, F, Method, Parameter>(doc);
+  }
   template <auto Get>
   static PyGetSetDef getter(const char* name, const char* doc) {
     return py::getter_of<T, Get>(name, doc);
@@ -184,22 +188,36 @@ struct StreamTables {
   };
 
   static inline PyMethodDef methods[] = {
-      method<&Transport::get_extra_info>("get_extra_info", "get_extra_info(name, default=None)\n--\n\nWhat is known about the connection."),
-      method<&Transport::is_closing>("is_closing", "Whether it is closing or closed."),
-      method<&Transport::get_protocol>("get_protocol", "The protocol."),
-      method<&Stream::set_protocol>("set_protocol", "Switch to another protocol."),
-      method<&Stream::close>("close", "Send what is waiting, then close; connection_lost(None) follows."),
-      method<&Stream::abort>("abort", "Close at once, dropping what is waiting; connection_lost(None) follows."),
-      method<&Stream::write>("write", "Send bytes, now or as soon as the peer takes them."),
-      method<&Stream::writelines>("writelines", "Send several chunks of bytes with one system call."),
-      method<&Stream::write_eof>("write_eof", "Close the write side when everything is sent."),
-      method<&Stream::can_write_eof>("can_write_eof", "True."),
-      method<&Stream::pause_reading>("pause_reading", "Deliver no data until resume_reading()."),
-      method<&Stream::resume_reading>("resume_reading", "Deliver data again."),
-      method<&Stream::is_reading>("is_reading", "Whether data is delivered."),
-      method<&Stream::get_write_buffer_size>("get_write_buffer_size", "Bytes written that the kernel has not taken."),
-      method<&Stream::get_write_buffer_limits>("get_write_buffer_limits", "(low, high) in bytes."),
-      method<&Stream::set_write_buffer_limits>("set_write_buffer_limits", "set_write_buffer_limits(high=None, low=None)\n--\n\nSet the marks, in bytes, at which the protocol is paused and resumed."),
+      method<&Transport::get_extra_info>(
+          "get_extra_info", "get_extra_info($self, name, default=None)\n--\n\nWhat is known about the connection."),
+      method<&Transport::is_closing>("is_closing", "is_closing($self)\n--\n\nWhether it is closing or closed."),
+      method<&Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
+      keyword_method<&Stream::set_protocol, "set_protocol", "protocol">(
+          "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
+      method<&Stream::close>("close",
+                             "close($self)\n--\n\nSend what is waiting, then close; connection_lost(None) follows."),
+      method<&Stream::abort>(
+          "abort", "abort($self)\n--\n\nClose at once, dropping what is waiting; connection_lost(None) follows."),
+      keyword_method<&Stream::write, "write", "data">(
+          "write($self, data)\n--\n\nSend bytes, now or as soon as the peer takes them."),
+      keyword_method<&Stream::writelines, "writelines", "list_of_data">(
+          "writelines($self, list_of_data)\n--\n\nSend several chunks of bytes with one system call."),
+      method<&Stream::write_eof>("write_eof",
+                                 "write_eof($self)\n--\n\nClose the write side when everything is sent."),
+      method<&Stream::can_write_eof>("can_write_eof", "can_write_eof($self)\n--\n\nTrue."),
+      method<&Stream::pause_reading>("pause_reading",
+                                     "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
+      method<&Stream::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
+      method<&Stream::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
+      method<&Stream::get_write_buffer_size>(
+          "get_write_buffer_size",
+          "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
+      method<&Stream::get_write_buffer_limits>("get_write_buffer_limits",
+                                               "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
+      method<&Stream::set_write_buffer_limits>(
+          "set_write_buffer_limits",
+          "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
+          "Set the marks, in bytes, at which the protocol is paused and resumed."),
       method<&Stream::force_close_method>("_force_close", "Close at once because of an exception."),
       method<&Stream::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
       method<&Stream::settle_reading>("_settle_reading", "Do what another thread's pause or resume asked for."),
@@ -239,14 +257,23 @@ PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char*
       {0, nullptr},
   };
   PyType_Spec spec = {name, sizeof(py::Object<T>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                          Py_TPFLAGS_IMMUTABLETYPE,
+                      slots};
   py::Ref<> type = py::steal(PyType_FromModuleAndSpec(module, &spec, state->flow_control_mixin));
   py::Ref<> sendfile = py::steal(PyObject_GetAttrString(state->sendfile_mode, "TRY_NATIVE"));
-  if (!type || !sendfile || PyObject_SetAttrString(type.get(), "_start_tls_compatible", Py_True) < 0 ||
-      PyObject_SetAttrString(type.get(), "_sendfile_compatible", sendfile.get()) < 0) {
+  if (!type || !sendfile) {
     return nullptr;
   }
-  return reinterpret_cast<PyTypeObject*>(type.release());
+  // Plain class attributes, which an instance may shadow; an immutable type takes them only while it is made.
+  auto* made = reinterpret_cast<PyTypeObject*>(type.get());
+  if (PyDict_SetItemString(made->tp_dict, "_start_tls_compatible", Py_True) < 0 ||
+      PyDict_SetItemString(made->tp_dict, "_sendfile_compatible", sendfile.get()) < 0) {
+    return nullptr;
+  }
+  PyType_Modified(made);
+  static_cast<void>(type.release());
+  return made;
 }
 
 }  // namespace uvpy::net

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "py/args.h"
 #include "py/object.h"
 
 namespace uvpy::py {
@@ -59,6 +60,40 @@ PyMethodDef method_of(const char* name, const char* doc) {
 template <auto F>
 PyMethodDef method(const char* name, const char* doc) {
   return method_of<typename Member<decltype(F)>::Class, F>(name, doc);
+}
+
+// A name as a template argument.
+template <std::size_t N>
+struct Name {
+  char text[N]{};
+  constexpr Name(const char (&from)[N]) {  // NOLINT(google-explicit-constructor): a literal is a Name
+    for (std::size_t i = 0; i < N; ++i) {
+      text[i] = from[i];
+    }
+  }
+};
+
+// A method of one argument that may be given by keyword too, as methods written in Python take it.
+template <class T, auto F, Name Method, Name Parameter>
+PyObject* call_with_keyword(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {Parameter.text};
+  PyObject* given = nullptr;
+  if (kwnames == nullptr && nargs == 1) [[likely]] {
+    given = args[0];
+  } else if (!parse({Method.text, kNames, 1, 1}, args, nargs, kwnames, &given)) {
+    return nullptr;
+  }
+  return (state_of<T>(self)->*F)(given);
+}
+template <class T, auto F, Name Method, Name Parameter>
+PyMethodDef keyword_method_of(const char* doc) {
+  return {Method.text,
+          reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call_with_keyword<T, F, Method, Parameter>)),
+          METH_FASTCALL | METH_KEYWORDS, doc};
+}
+template <auto F, Name Method, Name Parameter>
+PyMethodDef keyword_method(const char* doc) {
+  return keyword_method_of<typename Member<decltype(F)>::Class, F, Method, Parameter>(doc);
 }
 
 template <class T, auto F>
