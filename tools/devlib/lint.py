@@ -43,7 +43,7 @@ def ruff(env: Env) -> bool:
 
 def mypy(env: Env) -> bool:
     good = show([env.bin / "mypy"]) == 0
-    stubtest: Command = [env.python, "-m", "mypy.stubtest", "uvpy", "--concise"]
+    stubtest: Command = [env.python, "-m", "mypy.stubtest", "uvpy", "--concise", "--mypy-config-file", "pyproject.toml"]
     if STUBTEST_ALLOWLIST.exists():
         stubtest += ["--allowlist", STUBTEST_ALLOWLIST]
     return show(stubtest, env=env.environment()) == 0 and good
