@@ -21,12 +21,16 @@ import warnings
 import weakref
 from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 
-_Selector = selector_events.BaseSelectorEventLoop
-_Unix = unix_events._UnixSelectorEventLoop  # type: ignore[attr-defined]
+# What is borrowed has asyncio's own classes for `self`; it works on any loop with the same hooks.
+_selector_events: Any = selector_events
+_unix_events: Any = unix_events
+_Selector = _selector_events.BaseSelectorEventLoop
+_Unix = _unix_events._UnixSelectorEventLoop
+_SSLProtocol: Any = sslproto.SSLProtocol
 
 os.register_at_fork(before=_core.before_fork, after_in_child=_core.after_fork_in_child)
 
@@ -40,11 +44,7 @@ def _is_native(sock: Any) -> bool:
 
     By its real type: what only says that it is a socket has no descriptor for libuv.
     """
-    return (
-        issubclass(type(sock), socket.socket)
-        and sock.family in _NATIVE_FAMILIES
-        and sock.type == socket.SOCK_STREAM
-    )
+    return issubclass(type(sock), socket.socket) and sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_STREAM
 
 
 class _Watches:
@@ -115,9 +115,9 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         if hasattr(unix_events, "can_use_pidfd") and not hasattr(asyncio, "AbstractChildWatcher"):
             # From 3.14 on the loop itself owns the child watcher.
             self._watcher = (
-                unix_events._PidfdChildWatcher()
-                if unix_events.can_use_pidfd()
-                else unix_events._ThreadedChildWatcher()
+                _unix_events._PidfdChildWatcher()
+                if _unix_events.can_use_pidfd()
+                else _unix_events._ThreadedChildWatcher()
             )
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         self._ensure_fd_no_transport(sock)
         if _is_native(sock):
             return _core.make_transport(self, sock, sock.family, protocol, waiter, extra, server, **context)
-        return selector_events._SelectorSocketTransport(self, sock, protocol, waiter, extra, server, **context)
+        return _selector_events._SelectorSocketTransport(self, sock, protocol, waiter, extra, server, **context)
 
     def _make_ssl_transport(
         self,
@@ -173,7 +173,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         **context: Any,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
-        ssl_protocol = sslproto.SSLProtocol(
+        ssl_protocol = _SSLProtocol(
             self,
             protocol,
             sslcontext,
@@ -217,9 +217,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     ) -> None:
         """Make the connection of a TLS client as asyncio does, in a task that waits for the handshake."""
         extra = {"peername": address}
-        self.create_task(
-            self._accept_connection2(protocol_factory, conn, extra, sslcontext, server, *timeouts, **more)
-        )
+        self.create_task(self._accept_connection2(protocol_factory, conn, extra, sslcontext, server, *timeouts, **more))
 
     def _stop_serving(self, sock: socket.socket) -> None:
         _core.stop_listening(self, sock.fileno())
@@ -244,7 +242,8 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         await transp._make_empty_waiter()
         transp._lend_descriptor(True)
         try:
-            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+            sock: Any = transp._sock
+            return await self.sock_sendfile(sock, file, offset, count, fallback=False)
         finally:
             transp._lend_descriptor(False)
             transp._reset_empty_waiter()
@@ -253,9 +252,9 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
 
     async def start_tls(
         self,
-        transport: asyncio.WriteTransport,
+        transport: asyncio.BaseTransport,
         protocol: asyncio.BaseProtocol,
-        sslcontext: Any,
+        sslcontext: ssl.SSLContext,
         *,
         server_side: bool = False,
         server_hostname: str | None = None,
@@ -291,7 +290,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     def _csock(self) -> _WakeupEnd:
         return _WakeupEnd(self)
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         """Call back in the loop when a signal arrives; see asyncio.loop.add_signal_handler.
 
         Every kind of signal that arrived is handled, however many come at once.
@@ -318,27 +317,17 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     _accept_connection = _Selector._accept_connection
     _accept_connection2 = _Selector._accept_connection2
     _make_datagram_transport = _Selector._make_datagram_transport
-    sock_recv = _Selector.sock_recv
     _sock_recv = _Selector._sock_recv
-    sock_recv_into = _Selector.sock_recv_into
     _sock_recv_into = _Selector._sock_recv_into
-    sock_recvfrom = _Selector.sock_recvfrom
     _sock_recvfrom = _Selector._sock_recvfrom
-    sock_recvfrom_into = _Selector.sock_recvfrom_into
     _sock_recvfrom_into = _Selector._sock_recvfrom_into
-    sock_sendall = _Selector.sock_sendall
     _sock_sendall = _Selector._sock_sendall
-    sock_sendto = _Selector.sock_sendto
     _sock_sendto = _Selector._sock_sendto
-    sock_connect = _Selector.sock_connect
     _sock_connect = _Selector._sock_connect
     _sock_connect_cb = _Selector._sock_connect_cb
-    sock_accept = _Selector.sock_accept
     _sock_accept = _Selector._sock_accept
     _sock_read_done = _Selector._sock_read_done
     _sock_write_done = _Selector._sock_write_done
-    create_unix_connection = _Unix.create_unix_connection
-    create_unix_server = _Unix.create_unix_server
     _make_read_pipe_transport = _Unix._make_read_pipe_transport
     _make_write_pipe_transport = _Unix._make_write_pipe_transport
     _make_subprocess_transport = _Unix._make_subprocess_transport
@@ -347,3 +336,15 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     _sock_sendfile_native_impl = _Unix._sock_sendfile_native_impl
     _sock_sendfile_update_filepos = _Unix._sock_sendfile_update_filepos
     _sock_add_cancellation_callback = _Unix._sock_add_cancellation_callback
+
+    if not TYPE_CHECKING:  # for checkers the public ones are AbstractEventLoop's
+        sock_recv = _Selector.sock_recv
+        sock_recv_into = _Selector.sock_recv_into
+        sock_recvfrom = _Selector.sock_recvfrom
+        sock_recvfrom_into = _Selector.sock_recvfrom_into
+        sock_sendall = _Selector.sock_sendall
+        sock_sendto = _Selector.sock_sendto
+        sock_connect = _Selector.sock_connect
+        sock_accept = _Selector.sock_accept
+        create_unix_connection = _Unix.create_unix_connection
+        create_unix_server = _Unix.create_unix_server
