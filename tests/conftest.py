@@ -19,6 +19,7 @@ import os
 import pathlib
 import sys
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, os.fspath(pathlib.Path(__file__).parent))
@@ -32,6 +33,25 @@ if os.environ.get("UVPY_TESTS_ORACLE_ONLY") != "1":
 
     MAKERS["uvpy"] = uvpy.new_event_loop
     CLASSES["uvpy"] = uvpy.Loop
+
+# The same examples in every run, so that a failure is of the change and not of the day; UVPY_TESTS_EXPLORE=N tries
+# N others.
+EXPLORE = int(os.environ.get("UVPY_TESTS_EXPLORE", "0"))
+hypothesis.settings.register_profile(
+    "uvpy",
+    deadline=None,
+    database=None,
+    derandomize=not EXPLORE,
+    max_examples=EXPLORE or 100,
+    # Finding the smallest example of a failure takes longer than a test may; exploring has the time.
+    phases=[p for p in hypothesis.Phase if EXPLORE or p not in (hypothesis.Phase.shrink, hypothesis.Phase.explain)],
+    suppress_health_check=[
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.data_too_large,
+    ],
+)
+hypothesis.settings.load_profile("uvpy")
 
 WATCHDOG = float(os.environ.get("UVPY_TESTS_WATCHDOG", "60"))  # seconds; a test that hangs ends the run
 
@@ -77,10 +97,18 @@ def pytest_collection_finish(session):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
     names = pyfuncitem._fixtureinfo.argnames
-    drive.run(pyfuncitem.funcargs["loop"], pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    try:
+        if inspect.iscoroutinefunction(pyfuncitem.obj):
+            drive.run(pyfuncitem.funcargs["loop"], pyfuncitem.obj(**arguments))
+        else:
+            pyfuncitem.obj(**arguments)
+    except (KeyboardInterrupt, SystemExit) as exc:
+        if not exc.args:
+            raise
+        # Not the user's Ctrl-C: one that a test raised with a text, and that came out where it should not.
+        raise AssertionError(f"{exc!r} came out of the test") from exc
     return True
 
 
@@ -142,7 +170,7 @@ def make_loop(kind):
 
 
 @pytest.fixture
-def raw_loop(make_loop):
+def raw_loop(make_loop, sockets):
     """Makes loops of the kind under test as the user gets them, with no exception handler of ours; they are closed
     at the end.
     """

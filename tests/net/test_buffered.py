@@ -1,9 +1,11 @@
 """BufferedProtocol: data straight into the protocol's own buffer."""
+
 import asyncio
 import gc
 import sys
 
 import pytest
+
 from support.drive import eventually, turns
 from support.peers import KB, MB, pattern, same
 from support.protocols import SIDES, Buffered, Recorder, wire
@@ -23,7 +25,9 @@ async def test_data_comes_in_the_protocols_buffer(loop, sockets, side, size):
         assert all(hint == -1 or hint > 0 for hint in protocol.hints)
 
 
-@pytest.mark.parametrize("kind_of_buffer", [bytearray, lambda n: memoryview(bytearray(n)), lambda n: memoryview(bytearray(n + 4))[2:-2]])
+@pytest.mark.parametrize(
+    "kind_of_buffer", [bytearray, lambda n: memoryview(bytearray(n)), lambda n: memoryview(bytearray(n + 4))[2:-2]]
+)
 async def test_buffers_of_all_kinds(loop, sockets, kind_of_buffer):
     class Own(Buffered):
         def __init__(self):
@@ -77,7 +81,13 @@ async def test_the_count_is_what_came(loop, sockets):
 
 @pytest.mark.parametrize(
     ("wrong", "kind_of_error"),
-    [(bytearray(0), RuntimeError), (None, TypeError), (b"read only", (TypeError, BufferError, ValueError)), (5, TypeError), ("x", TypeError)],
+    [
+        (bytearray(0), RuntimeError),
+        (None, TypeError),
+        (b"read only", (TypeError, BufferError, ValueError)),
+        (5, TypeError),
+        ("x", TypeError),
+    ],
     ids=["empty", "None", "bytes", "int", "str"],
 )
 async def test_a_wrong_buffer_is_fatal(loop, sockets, errors, wrong, kind_of_error):

@@ -1,11 +1,13 @@
 """Flow control of writing: the marks, when pause_writing() and resume_writing() are called, what they may do."""
+
 import asyncio
 import itertools
 
 import pytest
+
 from support.drive import eventually, turns
 from support.peers import KB, MB
-from support.protocols import SIDES, Recorder, stuff, until_paused, wire
+from support.protocols import SIDES, Recorder, stuff, until_paused, wire, write_until
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -48,7 +50,9 @@ async def test_wrong_marks(loop, sockets):
 async def test_pause_comes_inside_the_write_that_passes_the_mark(loop, sockets):
     async with wire(sockets) as (transport, protocol, _):
         transport.set_write_buffer_limits(high=100_000)
-        while transport.get_write_buffer_size() <= 100_000:
+        for _ in range(1000):
+            if transport.get_write_buffer_size() > 100_000:
+                break
             assert "pause" not in protocol.events
             transport.write(bytes(30_000))
         assert protocol.events == ["made", "pause"]
@@ -75,8 +79,7 @@ async def test_exactly_at_the_mark_is_not_above_it(loop, sockets):
 @pytest.mark.asyncio_gap("writelines() does not look at the mark", since=(3, 12), until=(3, 14))
 async def test_writelines_pauses_too(loop, sockets):
     async with wire(sockets) as (transport, protocol, _):
-        while not transport.get_write_buffer_size():
-            transport.writelines([bytes(64 * KB)] * 4)
+        stuff(transport)
         transport.writelines([bytes(64 * KB)] * 4)
         assert protocol.events == ["made", "pause"]
 
@@ -93,10 +96,7 @@ async def test_resume_comes_at_the_low_mark(loop, sockets):
     async with wire(sockets, Looks) as (transport, protocol, peer):
         transport.set_write_buffer_limits(high=500_000, low=100_000)
         for n in range(1, 4):
-            total = 0
-            while protocol.events.count("pause") < n:
-                transport.write(bytes(64 * KB))
-                total += 64 * KB
+            total = write_until(transport, lambda: protocol.events.count("pause") == n)
             await peer.recv(total)
             await protocol.has("resume", n)
             await eventually(lambda: transport.get_write_buffer_size() == 0)
@@ -173,8 +173,10 @@ async def test_pause_writing_may_abort(loop, sockets):
             self.transport.abort()
 
     async with wire(sockets, Quits) as (transport, protocol, _):
-        while "pause" not in protocol.events:
+        for _ in range(100):
             transport.write(bytes(MB))
+            if "pause" in protocol.events:
+                break
         transport.write(b"more")
         assert await protocol.lost() is None
         assert protocol.events == ["made", "pause", "lost"]
@@ -230,7 +232,7 @@ async def test_an_exit_in_pause_writing_leaves_the_write(loop, sockets):
 
     async with wire(sockets, Leaves) as (transport, protocol, _):
         with pytest.raises(KeyboardInterrupt, match="pausing"):
-            while True:
+            for _ in range(100):
                 transport.write(bytes(MB))
         assert protocol.events == ["made", "pause"]
 
@@ -278,10 +280,7 @@ async def test_drain_waits_for_the_peer(loop, sockets):
     peer = sockets.peer(theirs)
     _, writer = await asyncio.open_connection(sock=ours)
     await writer.drain()
-    total = 0
-    while writer.transport.get_write_buffer_size() <= 64 * KB:
-        writer.write(bytes(256 * KB))
-        total += 256 * KB
+    total = write_until(writer, lambda: writer.transport.get_write_buffer_size() > 64 * KB)
     drained = asyncio.ensure_future(writer.drain())
     await turns(5)
     assert not drained.done()
@@ -295,8 +294,7 @@ async def test_drain_fails_when_the_peer_goes_away(loop, sockets):
     ours, theirs = sockets.pair(tcp=True)
     peer = sockets.peer(theirs)
     _, writer = await asyncio.open_connection(sock=ours)
-    while writer.transport.get_write_buffer_size() <= 64 * KB:
-        writer.write(bytes(256 * KB))
+    write_until(writer, lambda: writer.transport.get_write_buffer_size() > 64 * KB)
     drained = [asyncio.ensure_future(writer.drain()) for _ in range(3)]
     await turns(2)
     peer.reset()

@@ -1,4 +1,5 @@
 """Accepting: bursts, descriptors running out, aborted clients, factories that raise."""
+
 import asyncio
 import contextlib
 import contextvars
@@ -8,6 +9,7 @@ import resource
 import socket
 
 import pytest
+
 from support.drive import cpu_below, eventually, turns
 from support.leaks import fds
 from support.peers import reset

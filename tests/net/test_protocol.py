@@ -1,14 +1,16 @@
 """What a transport is and says of itself, and how it treats the protocol it belongs to."""
+
 import asyncio
 import gc
 import socket
 import sys
 
 import pytest
+
 from support.drive import eventually, turns
 from support.leaks import fds
 from support.peers import MB
-from support.protocols import SIDES, Buffered, HalfOpen, Recorder, drop, keeping, serve, wire
+from support.protocols import SIDES, Buffered, HalfOpen, Recorder, drop, keeping, serve, wire, write_until
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -99,7 +101,7 @@ async def test_transports_are_hashable_and_weakly_referenceable(loop, sockets):
         assert weakref.ref(transport)() is transport
         assert {transport: 1}[transport] == 1
         assert transport in weakref.WeakSet([transport])
-        assert transport == transport  # noqa: PLR0124
+        assert transport == transport
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -205,10 +207,7 @@ async def test_flow_control_speaks_to_the_present_protocol(loop, sockets):
     async with wire(sockets) as (transport, first, peer):
         second = Recorder()
         transport.set_protocol(second)
-        total = 0
-        while "pause" not in second.events:
-            transport.write(bytes(MB))
-            total += MB
+        total = write_until(transport, lambda: "pause" in second.events)
         await peer.recv(total)
         await second.has("resume")
         assert first.events == ["made"]

@@ -1,4 +1,5 @@
 """Servers: starting, closing, waiting, addresses; what changed from Python version to Python version."""
+
 import asyncio
 import errno
 import gc
@@ -7,6 +8,7 @@ import sys
 import weakref
 
 import pytest
+
 from support.drive import eventually, run, turns
 from support.leaks import fds
 from support.peers import MB, is_open

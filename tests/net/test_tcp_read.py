@@ -1,4 +1,5 @@
 """The read path: what data_received() gets, order, ends, pausing, who closes in which callback."""
+
 import asyncio
 import contextvars
 import gc
@@ -7,6 +8,7 @@ import sys
 import threading
 
 import pytest
+
 from support.drive import eventually, run, turn, turns
 from support.peers import KB, MB, pattern, same
 from support.protocols import SIDES, HalfOpen, Recorder, drop, wire
@@ -83,7 +85,11 @@ async def test_data_before_the_transport_is_read_after_connection_made(loop, soc
     ours, theirs = sockets.pair(tcp=side != "unix")
     theirs.send(b"early")
     theirs.shutdown(socket.SHUT_WR)
-    connect = {"client": loop.create_connection, "accepted": loop.connect_accepted_socket, "unix": loop.create_unix_connection}
+    connect = {
+        "client": loop.create_connection,
+        "accepted": loop.connect_accepted_socket,
+        "unix": loop.create_unix_connection,
+    }
     _, protocol = await connect[side](Recorder, sock=ours)
     assert protocol.events[0] == "made"
     assert await protocol.lost() is None
@@ -386,7 +392,9 @@ async def test_a_protocol_may_close_the_others_of_its_turn(loop, sockets):
 
 
 @pytest.mark.parametrize("where", ["data_received", "eof_received"])
-@pytest.mark.parametrize("kind_of_error", [ZeroDivisionError, OSError, ConnectionResetError, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize(
+    "kind_of_error", [ZeroDivisionError, OSError, ConnectionResetError, asyncio.CancelledError, GeneratorExit]
+)
 async def test_an_exception_of_the_protocol_is_fatal(loop, sockets, errors, where, kind_of_error):
     """connection_lost() gets that very exception; unless it is an OSError it is reported, once, naming the method."""
 

@@ -1,4 +1,5 @@
 """The write path: what goes out when, what is kept, half closing, closing, aborting, errors."""
+
 import array
 import asyncio
 import ctypes
@@ -11,6 +12,7 @@ import sys
 import weakref
 
 import pytest
+
 from support.drive import eventually, run, turn, turns
 from support.peers import KB, MB, is_open, pattern, same
 from support.protocols import SIDES, HalfOpen, Recorder, stuff, until_paused, wire
@@ -96,7 +98,7 @@ async def test_every_kind_of_buffer_is_sent_whole(loop, sockets, make):
             same(await asyncio.wrap_future(coming), blob)
 
 
-# A view whose items are not bytes is sliced by items when stock asyncio keeps the rest of it: what is big goes wrong there.
+# A view whose items are not bytes is sliced by items when stock asyncio keeps the rest: what is big goes wrong there.
 VIEWS = {
     "ints": lambda blob: memoryview(array.array("I", blob)),
     "shorts": lambda blob: memoryview(array.array("H", blob)),
@@ -330,6 +332,7 @@ async def test_close_sends_what_is_kept(loop, sockets, side):
     async with wire(sockets, Recorder, side) as (transport, protocol, peer):
         count = 0
         while not transport.get_write_buffer_size():
+            assert count < 30
             transport.write(blob)
             count += 1
         transport.write(b"end")
@@ -363,7 +366,13 @@ async def test_connection_lost_comes_a_turn_or_so_after_close(loop, sockets):
 
 @pytest.mark.parametrize(
     "acts",
-    [("close", "close"), ("close", "abort"), ("abort", "close"), ("abort", "abort"), ("close", "abort", "close", "abort")],
+    [
+        ("close", "close"),
+        ("close", "abort"),
+        ("abort", "close"),
+        ("abort", "abort"),
+        ("close", "abort", "close", "abort"),
+    ],
     ids="-".join,
 )
 @pytest.mark.parametrize("kept", [False, True])

@@ -5,7 +5,9 @@ knowing it.
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import os
+import random
 import select
 import socket
 import struct
@@ -15,10 +17,10 @@ from support.drive import LIMIT
 KB, MB = 1024, 1024 * 1024
 
 
+@functools.lru_cache(32)
 def pattern(size):
     """`size` bytes in which every place looks different."""
-    unit = b"".join(struct.pack(">I", i * 2654435761 % 2**32) for i in range(min(size, 4 * MB) // 4 + 1))
-    return (unit * (size // len(unit) + 1))[:size]
+    return random.Random(size).randbytes(size)
 
 
 def same(got, want):

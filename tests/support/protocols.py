@@ -170,14 +170,19 @@ async def end_all(protocols):
     await turns(4)
 
 
-def stuff(transport, unit=64 * KB):
-    """Write until the kernel takes no more and the transport has to keep some; how much was written."""
+def write_until(transport, condition, unit=64 * KB):
+    """Write until the condition holds; how much was written."""
     total = 0
-    while not transport.get_write_buffer_size():
+    while not condition():
+        assert total < 100 * MB, "what should come with writing does not come"
         transport.write(bytes(unit))
         total += unit
-        assert total < 200 * MB, "the transport never keeps anything"
     return total
+
+
+def stuff(transport, unit=64 * KB):
+    """Write until the kernel takes no more and the transport has to keep some; how much was written."""
+    return write_until(transport, transport.get_write_buffer_size, unit)
 
 
 async def until_paused(transport, protocol):
@@ -186,6 +191,6 @@ async def until_paused(transport, protocol):
     while "pause" not in protocol.events:
         transport.write(bytes(64 * KB))
         total += 64 * KB
-        assert total < 200 * MB, "pause_writing() does not come"
+        assert total < 100 * MB, "pause_writing() does not come"
         await asyncio.sleep(0)
     return total

@@ -14,9 +14,10 @@ def environment(**env):
 
 def run_python(*args, timeout=30, env=None, **kwargs):
     """Run the interpreter with these arguments; the CompletedProcess with its output as text."""
-    # -P: the folder of the test run is not to be imported from; its uvpy/ has no compiled part.
+    # The folder of the test run is not to be imported from; its uvpy/ has no compiled part. A script's own folder is.
+    safe = () if any(a.endswith(".py") for a in args) else ("-P",)
     return subprocess.run(
-        [sys.executable, "-P", *args],
+        [sys.executable, *safe, *args],
         env=environment(**(env or {})),
         stdin=subprocess.DEVNULL,
         capture_output=True,

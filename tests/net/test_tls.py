@@ -1,0 +1,404 @@
+"""TLS: the standard library's SSLProtocol on our transport, as client and as server, and start_tls()."""
+
+import asyncio
+import contextlib
+import gc
+import ssl
+
+import pytest
+
+from support.drive import LIMIT, eventually, turns
+from support.peers import KB, MB, pattern, same
+from support.protocols import Buffered, Recorder, drop, end_all, keeping, serve, stuff
+
+
+class Secure:
+    """The TLS end of a peer: a blocking SSL socket in the peer's thread."""
+
+    def __init__(self, peer, context, **kwargs):
+        self.peer = peer
+        self.ready = peer.start(self._wrap, context, kwargs)
+
+    def _wrap(self, context, kwargs):
+        self.sock = context.wrap_socket(self.peer.sock, suppress_ragged_eofs=False, **kwargs)
+        self.peer.sock = self.sock
+
+    async def recv(self, count):
+        await asyncio.wrap_future(self.ready)
+        return await self.peer.recv(count)
+
+    async def send(self, data):
+        await asyncio.wrap_future(self.ready)
+        await self.peer.send(data)
+
+    async def end(self):
+        """Read up to the close_notify."""
+        await asyncio.wrap_future(self.ready)
+        return await self.peer.recv_all()
+
+    def close(self):
+        self.sock.close()
+
+    def finish(self):
+        """At the end of the test, whatever has become of the handshake."""
+        with contextlib.suppress(Exception):
+            self.ready.result(LIMIT)
+            self.sock.close()
+
+
+@pytest.fixture(params=["client", "server"])
+def secured(request, loop, sockets, authority):
+    """secured(factory): (transport, protocol, peer), our end a TLS client or an accepted TLS connection."""
+
+    @contextlib.asynccontextmanager
+    async def client(factory, **kwargs):
+        ours, theirs = sockets.pair(tcp=True)
+        peer = Secure(sockets.peer(theirs), authority.server(), server_side=True)
+        sockets.callback(peer.finish)
+        transport, protocol = await loop.create_connection(
+            factory, sock=ours, ssl=authority.client(), server_hostname="localhost", **kwargs
+        )
+        try:
+            yield transport, protocol, peer
+        finally:
+            await drop(transport)
+
+    @contextlib.asynccontextmanager
+    async def server(factory, **kwargs):
+        build, made = keeping(factory)
+        async with serve(build, ssl=authority.server(), **kwargs) as (_, port):
+            peer = Secure(sockets.dial(port), authority.client(), server_hostname="localhost")
+            sockets.callback(peer.finish)
+            await eventually(lambda: made and made[0].transport)
+            try:
+                yield made[0].transport, made[0], peer
+            finally:
+                await drop(made[0].transport)
+
+    return {"client": client, "server": server}[request.param]
+
+
+async def test_data_both_ways(loop, secured):
+    async with secured(Recorder) as (transport, protocol, peer):
+        transport.write(b"hello ")
+        transport.writelines([b"to", b" you"])
+        assert await peer.recv(12) == b"hello to you"
+        await peer.send(b"and to you")
+        assert await protocol.got(10) == b"and to you"
+
+
+async def test_megabytes_both_ways_at_once(loop, secured):
+    blob = pattern(3 * MB)
+    async with secured(Recorder) as (transport, protocol, peer):
+        await asyncio.wrap_future(peer.ready)
+        transport.write(blob)
+        transport.write(b"end")
+        same(await peer.recv(3 * MB + 3), blob + b"end")
+        sending = peer.peer.start(peer.peer.sock.sendall, blob)
+        same(await protocol.got(len(blob)), blob)
+        await asyncio.wrap_future(sending)
+
+
+async def test_a_buffered_protocol_over_tls(loop, secured):
+    async with secured(lambda: Buffered(1000)) as (_, protocol, peer):
+        await peer.send(pattern(50_000))
+        same(await protocol.got(50_000), pattern(50_000))
+
+
+async def test_extra_info(loop, secured, request):
+    async with secured(Recorder) as (transport, _, peer):
+        await asyncio.wrap_future(peer.ready)
+        assert isinstance(transport.get_extra_info("sslcontext"), ssl.SSLContext)
+        assert isinstance(transport.get_extra_info("ssl_object"), ssl.SSLObject)
+        assert transport.get_extra_info("cipher")[0]
+        assert transport.get_extra_info("peername") == peer.sock.getsockname()
+        assert transport.get_extra_info("sockname") == peer.sock.getpeername()
+        assert type(transport.get_extra_info("socket")) is asyncio.trsock.TransportSocket
+        if "client" in request.node.callspec.id:
+            assert transport.get_extra_info("peercert")["subjectAltName"]
+
+
+async def test_close_is_a_proper_shutdown(loop, secured):
+    """What is kept goes out, then close_notify; connection_lost(None) once."""
+    blob = pattern(2 * MB)
+    async with secured(Recorder) as (transport, protocol, peer):
+        transport.write(blob)
+        transport.close()
+        assert transport.is_closing()
+        reading = asyncio.ensure_future(peer.end())
+        same(await reading, blob)
+        peer.close()
+        assert await protocol.lost() is None
+        assert protocol.events.count("lost") == 1
+
+
+async def test_the_peers_shutdown_is_an_end_of_file(loop, secured):
+    async with secured(Recorder) as (_, protocol, peer):
+        await peer.send(b"last")
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await asyncio.wrap_future(peer.peer.start(peer.sock.unwrap))
+        peer.close()
+        await protocol.lost()
+        assert bytes(protocol.data) == b"last"
+        assert protocol.order()[:3] == ["made", "data", "eof"]
+
+
+async def test_a_ragged_end_is_told(loop, secured):
+    """The peer goes away without close_notify: connection_lost(), once, without noise."""
+    async with secured(Recorder) as (_, protocol, peer):
+        await peer.send(b"last")
+        await protocol.got(4)
+        peer.sock.shutdown(2)
+        peer.close()
+        await protocol.lost()
+        assert protocol.events.count("lost") == 1
+
+
+async def test_abort_drops(loop, secured):
+    async with secured(Recorder) as (transport, protocol, peer):
+        await asyncio.wrap_future(peer.ready)
+        transport.write(bytes(32 * MB))
+        transport.abort()
+        await protocol.lost()
+        assert protocol.events.count("lost") == 1
+        with contextlib.suppress(OSError, ssl.SSLError):
+            assert len(await peer.end()) < 32 * MB
+
+
+async def test_flow_control_over_tls(loop, secured):
+    async with secured(Recorder) as (transport, protocol, peer):
+        await asyncio.wrap_future(peer.ready)
+        total = 0
+        while "pause" not in protocol.events:
+            transport.write(bytes(256 * KB))
+            total += 256 * KB
+            assert total < 200 * MB
+            await asyncio.sleep(0)
+        assert len(await peer.recv(total)) == total
+        await protocol.has("resume")
+        transport.pause_reading()
+        await peer.send(b"held back")
+        await turns(5)
+        assert not protocol.data
+        transport.resume_reading()
+        assert await protocol.got(9) == b"held back"
+
+
+async def test_write_eof_is_not_there(loop, secured):
+    async with secured(Recorder) as (transport, _, _):
+        assert transport.can_write_eof() is False
+        with pytest.raises(NotImplementedError):
+            transport.write_eof()
+
+
+# ---- handshakes that fail
+
+
+async def test_an_unknown_authority_is_refused(loop, sockets, authority):
+    async with serve(ssl=authority.server()) as (_, port):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await loop.create_connection(
+                Recorder, "127.0.0.1", port, ssl=authority.client(trust=False), server_hostname="localhost"
+            )
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await loop.create_connection(
+                Recorder, "127.0.0.1", port, ssl=authority.client(), server_hostname="other.test"
+            )
+        await turns(5)
+
+
+async def test_a_peer_that_speaks_no_tls(loop, sockets, authority):
+    ours, theirs = sockets.pair(tcp=True)
+    theirs.send(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 5)
+    with pytest.raises(ssl.SSLError):
+        await loop.create_connection(Recorder, sock=ours, ssl=authority.client(), server_hostname="localhost")
+    await turns(3)
+
+
+async def test_a_peer_that_hangs_up_in_the_handshake(loop, sockets, authority):
+    ours, theirs = sockets.pair(tcp=True)
+    task = asyncio.ensure_future(
+        loop.create_connection(Recorder, sock=ours, ssl=authority.client(), server_hostname="localhost")
+    )
+    await turns(3)
+    sockets.peer(theirs).close()
+    with pytest.raises(ConnectionError):
+        await task
+    await turns(3)
+
+
+async def test_a_handshake_that_takes_too_long(loop, sockets, authority):
+    ours, _ = sockets.pair(tcp=True)
+    with pytest.raises(ConnectionAbortedError, match="handshake is taking longer"):
+        await loop.create_connection(
+            Recorder, sock=ours, ssl=authority.client(), server_hostname="localhost", ssl_handshake_timeout=0.05
+        )
+    await turns(3)
+
+
+async def test_a_client_without_tls_costs_the_server_nothing(loop, sockets, authority):
+    factory, made = keeping()
+    async with serve(factory, ssl=authority.server()) as (server, port):
+        plain = sockets.dial(port)
+        plain.sock.send(b"GET / HTTP/1.0\r\n\r\n")
+        await plain.end()
+        peer = Secure(sockets.dial(port), authority.client(), server_hostname="localhost")
+        await peer.send(b"good")
+        await eventually(lambda: made and any(p.data for p in made))
+        assert server.is_serving()
+        peer.close()
+        for p in made:
+            if p.transport:
+                await p.lost()
+        await turns(5)
+        gc.collect()
+
+
+async def test_client_certificates(loop, sockets, authority):
+    factory, made = keeping()
+    async with serve(factory, ssl=authority.server(client=True)) as (_, port):
+        transport, protocol = await loop.create_connection(
+            Recorder, "127.0.0.1", port, ssl=authority.client(name="some.client"), server_hostname="localhost"
+        )
+        transport.write(b"x")
+        await eventually(lambda: made and made[0].data)
+        names = made[0].transport.get_extra_info("peercert")["subjectAltName"]
+        assert names == (("DNS", "some.client"),)
+        transport.close()
+        await protocol.lost()
+        await end_all(made)
+
+
+# ---- both ends on the loop, upgrades
+
+
+async def test_tls_streams_on_both_ends(loop, authority):
+    async def echo(reader, writer):
+        while chunk := await reader.read(10_000):
+            writer.write(chunk)
+            await writer.drain()
+        writer.close()
+
+    async def client(i):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=authority.client(), server_hostname="localhost"
+        )
+        blob = pattern(20_000 + i)
+        writer.write(blob)
+        await writer.drain()
+        same(await reader.readexactly(len(blob)), blob)
+        writer.close()
+        with contextlib.suppress(ssl.SSLError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=authority.server())
+    port = server.sockets[0].getsockname()[1]
+    await asyncio.gather(*map(client, range(20)))
+    server.close()
+    await server.wait_closed()
+
+
+async def test_start_tls_of_a_client(loop, sockets, authority):
+    ours, theirs = sockets.pair(tcp=True)
+    peer = sockets.peer(theirs)
+    transport, protocol = await loop.create_connection(Recorder, sock=ours)
+    transport.write(b"STARTTLS\n")
+    assert await peer.recv(9) == b"STARTTLS\n"
+    peer.sock.send(b"GO\n")
+    assert await protocol.got(3) == b"GO\n"
+    secure = Secure(peer, authority.server(), server_side=True)
+    upgraded = await loop.start_tls(transport, protocol, authority.client(), server_hostname="localhost")
+    assert upgraded is not transport
+    upgraded.write(b"secret")
+    assert await secure.recv(6) == b"secret"
+    await secure.send(b"answer")
+    assert await protocol.got(9) == b"GO\nanswer"
+    assert upgraded.get_extra_info("ssl_object") is not None
+    assert upgraded.get_extra_info("peername") == secure.sock.getsockname()
+    upgraded.close()
+    await asyncio.wrap_future(peer.start(lambda: (peer._recv(None), secure.sock.close())))
+    assert await protocol.lost() is None
+
+
+async def test_start_tls_of_a_server(loop, sockets, authority):
+    factory, made = keeping()
+    async with serve(factory) as (_, port):
+        peer = sockets.dial(port)
+        peer.sock.send(b"STARTTLS\n")
+        await eventually(lambda: made and len(made[0].data) == 9)
+        upgrading = asyncio.ensure_future(
+            loop.start_tls(made[0].transport, made[0], authority.server(), server_side=True)
+        )
+        await turns(2)
+        secure = Secure(peer, authority.client(), server_hostname="localhost")
+        upgraded = await upgrading
+        await secure.send(b"secret")
+        assert (await made[0].got(15))[9:] == b"secret"
+        upgraded.write(b"answer")
+        assert await secure.recv(6) == b"answer"
+        upgraded.abort()
+        await made[0].lost()
+        secure.close()
+
+
+async def test_start_tls_of_streams(loop, sockets, authority):
+    ours, theirs = sockets.pair(tcp=True)
+    peer = sockets.peer(theirs)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    writer.write(b"UP\n")
+    await writer.drain()
+    assert await peer.recv(3) == b"UP\n"
+    secure = Secure(peer, authority.server(), server_side=True)
+    await writer.start_tls(authority.client(), server_hostname="localhost")
+    writer.write(b"line\n")
+    assert await secure.recv(5) == b"line\n"
+    await secure.send(b"answer\n")
+    assert await reader.readline() == b"answer\n"
+    await drop(writer.transport)
+    secure.close()
+
+
+async def test_start_tls_that_fails(loop, sockets, authority):
+    ours, theirs = sockets.pair(tcp=True)
+    transport, protocol = await loop.create_connection(Recorder, sock=ours)
+    theirs.send(b"this is no handshake at all, not in the least")
+    with pytest.raises(ssl.SSLError):
+        await loop.start_tls(transport, protocol, authority.client(), server_hostname="localhost")
+    assert transport.is_closing()
+    await turns(3)
+
+
+async def test_start_tls_with_data_kept(loop, sockets, authority):
+    """What was written in the clear and could not be sent yet goes out in the clear, before the handshake."""
+    ours, theirs = sockets.pair(tcp=True)
+    peer = sockets.peer(theirs)
+    transport, protocol = await loop.create_connection(Recorder, sock=ours)
+    total = stuff(transport)
+    transport.write(b"clear")
+
+    def serve_it():
+        got = peer._recv(total + 5)
+        assert got[-5:] == b"clear"
+        with authority.server().wrap_socket(peer.sock, server_side=True) as secure:
+            return secure.recv(6)
+
+    serving = peer.start(serve_it)
+    upgraded = await loop.start_tls(transport, protocol, authority.client(), server_hostname="localhost")
+    upgraded.write(b"secret")
+    assert await asyncio.wrap_future(serving) == b"secret"
+    await drop(upgraded)
+
+
+async def test_a_cancelled_handshake_leaks_nothing(loop, sockets, authority):
+    for pause in (0, 1, 3, 6):
+        ours, theirs = sockets.pair(tcp=True)
+        task = asyncio.ensure_future(
+            loop.create_connection(Recorder, sock=ours, ssl=authority.client(), server_hostname="localhost")
+        )
+        await turns(pause)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        theirs.close()
+        await turns(3)
+        gc.collect()
