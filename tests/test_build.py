@@ -189,8 +189,8 @@ def test_an_editable_install_rebuilds_on_import(tree: Path, fresh: Path, tmp_pat
         uvpy.__version__,
         str(copy / "uvpy" / "__init__.py"),
     ]
-    build = copy / "meson.build"
-    build.write_text(build.read_text().replace(f"version: '{uvpy.__version__}'", "version: '99.9.9'"))
+    module = copy / "csrc" / "module.cpp"
+    module.write_text(module.read_text().replace('"__version__", UVPY_VERSION', '"__version__", "99.9.9"'))
     assert output(fresh, "-c", show, cwd=tmp_path, env=tools()).split()[0] == "99.9.9"
 
 

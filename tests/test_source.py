@@ -76,6 +76,6 @@ def test_the_version_is_written_once() -> None:
     import uvpy
 
     assert f"version: '{uvpy.__version__}'" in (ROOT / "meson.build").read_text()
-    files = [*(ROOT / "csrc").rglob("*.cpp"), *(ROOT / "csrc").rglob("*.h"), *(ROOT / "uvpy").glob("*.py*")]
+    files = [*(ROOT / "csrc").rglob("*.cpp"), *(ROOT / "csrc").rglob("*.h"), *(ROOT / "uvpy").glob("*.py")]
     repeated = [file for file in files if f'"{uvpy.__version__}"' in file.read_text()]
     assert repeated == []
