@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 if sys.platform == "win32":
     raise ImportError("uvpy does not run on Windows, only on Linux and other POSIX systems")
@@ -58,7 +58,7 @@ if sys.version_info[:2] > (3, _core.newest_tested_minor):
     )
 
 
-def new_event_loop(*, gil: str | None = None) -> Loop:
+def new_event_loop(*, gil: Literal["adaptive", "plain"] | None = None) -> Loop:
     """A new loop; the factory to hand to asyncio.Runner, uvicorn and others.
 
     `gil` is "adaptive" or "plain" (see Loop); ValueError for anything else.

@@ -103,7 +103,10 @@ class Loop:
     """A new list of the timers that wait, without the cancelled ones. Changing or setting it changes nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take anything: arguments are the business of the subclass."""
+        """Make a loop that is open and does not run.
+
+        TypeError for any argument, whatever the signature says; OSError where descriptors run out.
+        """
 
     # -- running
 
