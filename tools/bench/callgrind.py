@@ -15,19 +15,22 @@ from pathlib import Path
 import loops
 import report
 import workloads
-from samples import Failed, answer, environment, measured
+from players import Failed, Process, environment, measured
 
 LENGTHS = (1, 3)
 LIMIT = 300
 
+Counted = dict[str, float | None]
+
+_POSITIONS = tuple("0123456789+-*")
 _NAMED = re.compile(r"^(ob|cob)=\((\d+)\)(?: (.*))?$")
 
 
-def count(cases: list[str], labels: list[str]) -> dict[str, dict[str, dict[str, float] | str]]:
-    """By case and loop: instructions an operation in all, in the loop's own library, and in a libuv beside it."""
+def count(cases: list[str], labels: list[str]) -> dict[str, dict[str, Counted | str]]:
+    """By case and loop: instructions an operation in all, and in the loop's own library (None for asyncio)."""
     if shutil.which("valgrind") is None:
         raise Failed("valgrind is not installed")
-    found: dict[str, dict[str, dict[str, float] | str]] = {}
+    found: dict[str, dict[str, Counted | str]] = {}
     for case in cases:
         for label in labels:
             print(f"callgrind: {case}, {label}", flush=True)
@@ -38,38 +41,45 @@ def count(cases: list[str], labels: list[str]) -> dict[str, dict[str, dict[str, 
     return found
 
 
-def show(found: dict[str, dict[str, dict[str, float] | str]]) -> str:
-    head = ("loop", "instructions an operation", "in its own library", "in libuv beside it")
+def show(found: dict[str, dict[str, Counted | str]]) -> str:
+    head = ("loop", "instructions an operation", "in its own library and libuv")
     tables = []
     for case, by_loop in found.items():
         rows = [
-            [label, row, "", ""]
+            [label, row, ""]
             if isinstance(row, str)
-            else [label, *(f"{row[name]:,.1f}" for name in ("all", "own", "libuv"))]
+            else [label, *("" if row[name] is None else f"{row[name]:,.1f}" for name in ("all", "own"))]
             for label, row in by_loop.items()
         ]
         tables.append(f"{case}: {workloads.CASES[case].text}\n\n{report.table(head, rows)}\n")
     return "\n".join(tables)
 
 
-def _count(case: str, module: str) -> dict[str, float]:
+def _count(case: str, module: str) -> Counted:
     short, long = (_run(case, module, batches) for batches in LENGTHS)
     operations = (LENGTHS[1] - LENGTHS[0]) * workloads.MICRO[case].counted
     library = loops.library(module)
     more = {name: (long[name] - short[name]) / operations for name in long}
-    return {
-        "all": sum(more.values()),
-        "own": sum(n for name, n in more.items() if library and Path(name).resolve() == library),
-        "libuv": sum(n for name, n in more.items() if Path(name).name.startswith("libuv.so")),
-    }
+    if library is None:
+        return {"all": sum(more.values()), "own": None}
+    # A libuv of the system's counts as the loop's own: uvloop has its libuv built in.
+    own = [name for name in more if Path(name).resolve() == library or Path(name).name.startswith("libuv.so")]
+    return {"all": sum(more.values()), "own": sum(more[name] for name in own)}
 
 
 def _run(case: str, module: str, batches: int) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         valgrind = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
-        command = measured("micro", module, case, "--batches", batches, "--limit", LIMIT)
-        answer([*valgrind, *command], environment(), LIMIT)
+        command = [*valgrind, *measured("micro", module, case, "--counted", "--limit", LIMIT)]
+        process = Process(command, environment(), LIMIT)
+        try:
+            process.answer()
+            for _ in range(batches):
+                process.ask("0")
+            process.end()
+        finally:
+            process.close()
         return by_object(out.read_text().splitlines())
 
 
@@ -85,7 +95,7 @@ def by_object(lines: list[str]) -> Counter[str]:
                 names[key] = name
             if kind == "ob":
                 current = names[key]
-        elif line[:1].isdigit() or line[:1] in "+-*":
+        elif line.startswith(_POSITIONS):
             costs[current] += int(line.split()[1])
     return costs
 

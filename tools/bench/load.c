@@ -1,9 +1,10 @@
-/* The load generator: load PORT CONTROL CONNECTIONS SIZE WARM-UP SECONDS
+/* The load generator: load PORT CONTROL CONNECTIONS SIZE LIMIT
 
-   A closed loop over 127.0.0.1: each connection sends its next request as soon as the answer to the last is complete.
-   Every answer is compared with its request. Before and after the measured part, while nothing is under way, the
-   server is asked over the control connection for the processor time it has used. Prints one line of JSON.
-   Any trouble is a line on stderr and exit status 1. */
+   For each line with a number of seconds on its input it loads 127.0.0.1:PORT so long and answers with a line of JSON;
+   at the end of its input it tells the server to stop. A closed loop: each connection sends its next request as soon
+   as the answer to the last is complete, and every answer is compared with its request. Before and after, while nothing
+   is under way, the server is asked over the control connection for the processor time it has used. Any trouble is a
+   line on stderr and exit status 1; SIGALRM ends it after LIMIT seconds. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 10000, MAX_SIZE = 16 << 20, MAX_SECONDS = 60, MAX_REQUESTS = 8000000, BATCH = 256 };
+enum { MAX_CONNECTIONS = 10000, MAX_SIZE = 16 << 20, MAX_SECONDS = 600, MAX_REQUESTS = 8000000, BATCH = 256 };
 
 struct connection {
   int fd;
@@ -158,46 +159,50 @@ static double processor_time(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-int main(int argc, char** argv) {
-  if (argc != 7) fail("usage: load PORT CONTROL CONNECTIONS SIZE WARM-UP SECONDS");
-  int port = (int)number(argv[1], 65535), control = dial((int)number(argv[2], 65535));
-  count = (size_t)number(argv[3], MAX_CONNECTIONS);
-  size = (size_t)number(argv[4], MAX_SIZE);
-  double warm_up = strtod(argv[5], NULL), seconds = strtod(argv[6], NULL);
-  if (!count || size < sizeof(uint64_t)) fail("at least 1 connection and %zu bytes", sizeof(uint64_t));
-  if (!(warm_up >= 0 && warm_up <= MAX_SECONDS && seconds > 0 && seconds <= MAX_SECONDS))
-    fail("at most %d s", MAX_SECONDS);
-  alarm((unsigned)(warm_up + seconds) + 30);
-
+static void start(int poll, int port) {
   connections = calloc(count, sizeof *connections);
   scratch = malloc(size);
   times = malloc(MAX_REQUESTS * sizeof *times);
-  int poll = epoll_create1(EPOLL_CLOEXEC);
   if (!connections || !scratch || !times || poll < 0) fail("no memory or descriptor");
   for (size_t i = 0; i < count; i++) {
     struct connection* c = &connections[i];
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
-    c->fd = dial(port);
-    c->request = malloc(size);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = c};
+    *c = (struct connection){.fd = dial(port), .request = malloc(size), .number = (uint64_t)i << 40};
     if (!c->request) fail("no memory");
     for (size_t k = 0; k < size; k++) c->request[k] = (char)(k * 131 + i);
-    c->number = (uint64_t)i << 40;
-    c->received = size; /* nothing is awaited yet */
-    c->sent = size;
+    c->sent = c->received = size; /* nothing is under way */
     if (epoll_ctl(poll, EPOLL_CTL_ADD, c->fd, &event)) fail("epoll_ctl: %s", strerror(errno));
   }
+}
 
-  run(poll, warm_up);
+static void measure(int poll, int control, double seconds) {
   struct usage before = server_usage(control);
   double own = processor_time(), wall = run(poll, seconds);
   own = processor_time() - own;
   struct usage after = server_usage(control);
-  if (write(control, "q", 1) != 1) fail("control: %s", strerror(errno));
-
   qsort(times, answered, sizeof *times, ascending);
   printf("{\"operations\": %zu, \"wall\": %.6f, \"client\": %.4f, \"user\": %.6f, \"system\": %.6f, ", answered, wall,
          own / wall, after.user - before.user, after.system - before.system);
   printf("\"p50\": %.9f, \"p99\": %.9f, \"p999\": %.9f, \"max\": %.9f}\n", quantile(0.5), quantile(0.99),
          quantile(0.999), quantile(1));
+  fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 6) fail("usage: load PORT CONTROL CONNECTIONS SIZE LIMIT");
+  int port = (int)number(argv[1], 65535), control = dial((int)number(argv[2], 65535));
+  count = (size_t)number(argv[3], MAX_CONNECTIONS);
+  size = (size_t)number(argv[4], MAX_SIZE);
+  if (!count || size < sizeof(uint64_t)) fail("at least 1 connection and %zu bytes", sizeof(uint64_t));
+  alarm((unsigned)number(argv[5], MAX_SECONDS));
+  int poll = epoll_create1(EPOLL_CLOEXEC);
+  start(poll, port);
+  char line[64];
+  while (fgets(line, sizeof line, stdin)) {
+    double seconds = strtod(line, NULL);
+    if (!(seconds > 0 && seconds <= MAX_SECONDS)) fail("%s is not a time", line);
+    measure(poll, control, seconds);
+  }
+  if (write(control, "q", 1) != 1) fail("control: %s", strerror(errno));
   return 0;
 }

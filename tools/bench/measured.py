@@ -1,6 +1,7 @@
-"""The measured process: measured.py micro|serve MODULE CASE [options]. It prints one line of JSON.
+"""The measured process: measured.py micro|serve MODULE CASE [--counted] [--limit SECONDS].
 
-It knows one loop and one case, is started afresh for each sample, and is ended by SIGALRM should it outlive --limit.
+It knows one loop and one case, is started afresh for each round, says that it is ready by a line of JSON, and ends
+with its standard input (micro) or when the load generator says so (serve); by SIGALRM should it outlive its limit.
 """
 
 from __future__ import annotations
@@ -10,50 +11,53 @@ import asyncio
 import gc
 import json
 import signal
-import statistics
+import sys
 import time
 
 import loops
 import workloads
 
+WARM_UP = 0.05
+
+
+def say(**told: object) -> None:
+    print(json.dumps(told), flush=True)
+
 
 def micro(loop: asyncio.AbstractEventLoop, args: argparse.Namespace) -> None:
-    """Runs a case for --seconds, or, where instructions are counted, --batches times.
-
-    `cpu` is that of the batch in the middle: a neighbour on the machine slows some batches, not most.
-    """
+    """For each line with a number of seconds: so many batches as fill them, at least one; says what they cost."""
     case = workloads.MICRO[args.case]
-    size = case.counted if args.batches else case.size
-    case.run(loop, case.counted)  # warm-up
-    gc.collect()
-    batches: list[float] = []
-    begin = time.perf_counter()
-    user, system = workloads.usage()
-    while True:
-        before = time.process_time()
-        case.run(loop, size)
-        batches.append(time.process_time() - before)
+
+    def work(size: int, seconds: float) -> dict[str, float]:
+        done = 0
+        user, system = workloads.usage()
+        begin = time.perf_counter()
+        end = time.process_time() + seconds
+        while not done or time.process_time() < end:
+            case.run(loop, size)
+            done += size
         wall = time.perf_counter() - begin
-        if len(batches) >= args.batches and wall >= args.seconds:
-            break
-    user_after, system_after = workloads.usage()
-    count = len(batches) * size
-    told = {"operations": count, "wall": wall, "user": user_after - user, "system": system_after - system}
-    print(json.dumps({"class": _class(loop), "cpu": statistics.median(batches) / size, **told}), flush=True)
+        user_after, system_after = workloads.usage()
+        return {"operations": done, "wall": wall, "user": user_after - user, "system": system_after - system}
+
+    work(case.counted, 0.0 if args.counted else WARM_UP)
+    gc.collect()
+    say(loop=class_of(loop))
+    for line in sys.stdin:
+        say(**work(case.counted if args.counted else case.size, float(line)))
 
 
 def serve(loop: asyncio.AbstractEventLoop, args: argparse.Namespace) -> None:
-    """Serves until the load generator says that it is done."""
     echo = loop.run_until_complete(loop.create_server(workloads.EchoProtocol, "127.0.0.1", 0))
     control = loop.run_until_complete(loop.create_server(workloads.ControlProtocol, "127.0.0.1", 0))
-    told = {"port": echo.sockets[0].getsockname()[1], "control": control.sockets[0].getsockname()[1]}
-    print(json.dumps({"class": _class(loop), **told}), flush=True)
+    ports = [server.sockets[0].getsockname()[1] for server in (echo, control)]
+    say(loop=class_of(loop), ports=ports)
     loop.run_forever()
     echo.close()
     control.close()
 
 
-def _class(loop: asyncio.AbstractEventLoop) -> str:
+def class_of(loop: asyncio.AbstractEventLoop) -> str:
     return f"{type(loop).__module__}.{type(loop).__qualname__}"
 
 
@@ -62,8 +66,7 @@ def main() -> None:
     parser.add_argument("kind", choices=("micro", "serve"))
     parser.add_argument("module")
     parser.add_argument("case", choices=list(workloads.CASES))
-    parser.add_argument("--seconds", type=float, default=0.0)
-    parser.add_argument("--batches", type=int, default=0)
+    parser.add_argument("--counted", action="store_true", help="batches of the size for counting instructions")
     parser.add_argument("--limit", type=int, default=60)
     args = parser.parse_args()
     signal.alarm(args.limit)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import stats
 import workloads
 from loops import BASE, CONTROL
-from samples import Sample
+from players import Told
+from rounds import Sample
 
 STRAYS = 0.05
 """By how much asyncio may differ from itself before a run says nothing."""
@@ -18,43 +19,36 @@ CLIENT_BUSY = 0.85
 """The share of a core from which on the load generator is taken to be the limit."""
 
 
-class Taken(NamedTuple):
-    """A sample in its place; `sample` is None where it failed, and `error` says why."""
+Row = dict[str, Any]
+"""A loop's: medians over the rounds of what was measured, and `x_cpu` and `x_rate`: times asyncio's speed by each."""
 
-    round: int
-    case: str
-    loop: str
-    sample: Sample | None
-    error: str | None = None
+Result = dict[str, Row]
+"""A case's rows by the loop's label."""
 
 
-Result = dict[str, dict[str, Any]]
-"""Of a case, by loop: medians of what was measured, and `x_cpu` and `x_rate`, how many times asyncio's speed it is."""
+def summarize(samples: Iterable[Sample], labels: Sequence[str]) -> dict[str, Result]:
+    by_case: dict[str, dict[str, dict[int, list[Told]]]] = {}
+    for sample in samples:
+        rounds = by_case.setdefault(sample.case, {label: {} for label in labels})[sample.label]
+        if not sample.error:
+            rounds[sample.round] = sample.slices
+    order = [case for case in workloads.CASES if case in by_case]
+    return {case: {label: _row(by_case[case][label], by_case[case][BASE]) for label in labels} for case in order}
 
 
-def summarize(taken: Iterable[Taken]) -> dict[str, Result]:
-    by_case: dict[str, dict[str, dict[int, Sample]]] = {}
-    for t in taken:
-        rounds = by_case.setdefault(t.case, {}).setdefault(t.loop, {})
-        if t.sample is not None:
-            rounds[t.round] = t.sample
-    return {case: _result(case, loops) for case, loops in by_case.items()}
-
-
-def _result(case: str, loops: dict[str, dict[int, Sample]]) -> Result:
-    base = loops.get(BASE, {})
-    result: Result = {}
-    for loop, rounds in loops.items():
-        row: dict[str, Any] = {"samples": len(rounds)}
-        if rounds:
-            numbers = [name for name, value in next(iter(rounds.values())).items() if isinstance(value, float)]
-            row |= {name: statistics.median(s[name] for s in rounds.values()) for name in numbers}
-        both = [(base[number], rounds[number]) for number in sorted(base.keys() & rounds.keys())]
-        row["x_cpu"] = stats.ratio([(b["cpu"], s["cpu"]) for b, s in both])
-        if case in workloads.ECHO:
-            row["x_rate"] = stats.ratio([(s["rate"], b["rate"]) for b, s in both])
-        result[loop] = row
-    return result
+def _row(rounds: dict[int, list[Told]], base: dict[int, list[Told]]) -> Row:
+    row: Row = {"rounds": len(rounds)}
+    if not rounds:
+        return {**row, "x_cpu": None, "x_rate": None}
+    for name in next(iter(rounds.values()))[0]:
+        row[name] = statistics.median(statistics.median(s[name] for s in slices) for slices in rounds.values())
+    # The kernel splits processor time by the clock's ticks: nothing to take of a slice, but right in the sum.
+    user, system = (sum(s[name] * s["operations"] for r in rounds.values() for s in r) for name in ("user", "system"))
+    row |= {"user": row["cpu"] * user / (user + system), "system": row["cpu"] * system / (user + system)}
+    pairs = [list(zip(base[number], rounds[number], strict=True)) for number in sorted(base.keys() & rounds.keys())]
+    row["x_cpu"] = stats.ratio([[(b["cpu"], s["cpu"]) for b, s in laps] for laps in pairs])
+    row["x_rate"] = stats.ratio([[(s["rate"], b["rate"]) for b, s in laps] for laps in pairs])
+    return row
 
 
 def strayed(results: dict[str, Result]) -> list[str]:
@@ -62,8 +56,11 @@ def strayed(results: dict[str, Result]) -> list[str]:
     found = []
     for case, result in results.items():
         for name, what in (("x_cpu", "CPU time"), ("x_rate", "rate")):
-            control: stats.Ratio | None = result.get(CONTROL, {}).get(name)
-            if control and abs(control.median - 1) > STRAYS:
+            control: stats.Ratio | None = result[CONTROL][name]
+            shown = name == "x_cpu" or case in workloads.ECHO
+            if shown and control is None:
+                found.append(f"{case}: asyncio could not be compared with itself by {what}")
+            if shown and control and abs(control.median - 1) > STRAYS:
                 found.append(f"{case}: asyncio has {control.median:.3f} times its own speed by {what}")
     return found
 
@@ -78,27 +75,27 @@ def show(results: dict[str, Result]) -> str:
     return "\n".join(tables)
 
 
-_MICRO_HEAD = ("loop", "CPU ns an operation", "times asyncio", "95 %", "samples")
+_MICRO_HEAD = ("loop", "CPU ns an operation", "times asyncio", "95 %", "rounds")
 _ECHO_HEAD = (
     *("loop", "requests/s", "times asyncio", "95 %"),
-    *("CPU us a request", "user + system", "times asyncio", "95 %", "p50 us", "p99 us", "client's CPU", "samples"),
+    *("CPU us a request", "user + system", "times asyncio", "95 %", "p50 us", "p99 us", "client's CPU", "rounds"),
 )
 
 
 def _micro_row(loop: str, row: dict[str, Any]) -> list[str]:
     cpu = f"{row['cpu'] * 1e9:.0f}" if "cpu" in row else "failed"
-    return [loop, cpu, *_times(row["x_cpu"]), str(row["samples"])]
+    return [loop, cpu, *_times(row["x_cpu"]), str(row["rounds"])]
 
 
 def _echo_row(loop: str, row: dict[str, Any]) -> list[str]:
-    if not row["samples"]:
+    if not row["rounds"]:
         return [loop, "failed", *[""] * (len(_ECHO_HEAD) - 3), "0"]
     cpu, user, system, p50, p99 = (row[name] * 1e6 for name in ("cpu", "user", "system", "p50", "p99"))
     client = f"{row['client']:.0%}{' LIMIT' if row['client'] > CLIENT_BUSY else ''}"
     return [
         *(loop, f"{row['rate']:,.0f}", *_times(row["x_rate"])),
         *(f"{cpu:.2f}", f"{user:.2f} + {system:.2f}", *_times(row["x_cpu"])),
-        *(f"{p50:.0f}", f"{p99:.0f}", client, str(row["samples"])),
+        *(f"{p50:.0f}", f"{p99:.0f}", client, str(row["rounds"])),
     ]
 
 

@@ -1,8 +1,8 @@
-"""uvpy beside asyncio and uvloop: time by interleaved samples in fresh processes, or instructions (--callgrind).
+"""uvpy beside asyncio and uvloop: times, by turns of fresh processes (rounds.py), or instructions (--callgrind).
 
-Each round takes every case once on every loop, in an order that is shuffled for one round and reversed for the next.
-A ratio compares a loop with asyncio within a round; the table gives the median over the rounds, above 1 where the
-loop is faster. asyncio runs a second time as a control: where it strays from itself by more than 5 %, the run is void.
+A ratio compares a loop with asyncio in the same lap; the table gives the median of the laps' and then of the rounds',
+above 1 where the loop is faster. asyncio plays a second time as a control: where it strays from itself by more than
+5 %, the run is void.
 
 Exit status: 0; 1 when a sample failed; 2 when the run is void.
 """
@@ -14,9 +14,9 @@ import datetime
 import fnmatch
 import hashlib
 import json
+import math
 import os
 import platform
-import random
 import sys
 import time
 from pathlib import Path
@@ -26,49 +26,11 @@ import callgrind
 import loops
 import report
 import workloads
-from report import Taken
-from samples import Failed, Times, load_generator, take
+from players import Failed, load_generator
+from rounds import FULL, QUICK, Plan, play
 from stats import Ratio
 
-FULL = Times(micro=0.3, echo=1.0, warm_up=0.3)
-QUICK = Times(micro=0.1, echo=0.4, warm_up=0.1)
 QUICK_SECONDS = 55.0
-
-
-def measure(cases: list[str], labels: list[str], args: argparse.Namespace, chance: random.Random) -> list[Taken]:
-    times = QUICK if args.quick else FULL
-    load = load_generator() if any(case in workloads.ECHO for case in cases) else None
-    taken: list[Taken] = []
-    began = time.monotonic()
-    longest = 0.0
-    plan: list[tuple[str, list[str]]] = []
-    for number in range(args.rounds):
-        if args.quick and number and time.monotonic() - began + longest > QUICK_SECONDS:
-            print(f"no time for more than {number} rounds")
-            break
-        round_began = time.monotonic()
-        plan = _reversed(plan) if number % 2 else _shuffled(cases, labels, chance)
-        for case, order in plan:
-            taken += [_sample(number, case, label, times, load) for label in order]
-        longest = max(longest, time.monotonic() - round_began)
-        print(f"[{time.monotonic() - began:6.1f}s] round {number + 1} of {args.rounds}", flush=True)
-    return taken
-
-
-def _shuffled(cases: list[str], labels: list[str], chance: random.Random) -> list[tuple[str, list[str]]]:
-    return [(case, chance.sample(labels, len(labels))) for case in chance.sample(cases, len(cases))]
-
-
-def _reversed(plan: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
-    return [(case, order[::-1]) for case, order in reversed(plan)]
-
-
-def _sample(number: int, case: str, label: str, times: Times, load: Path | None) -> Taken:
-    try:
-        return Taken(number, case, label, take(case, loops.MODULES[label], times, load))
-    except Failed as failed:
-        print(f"FAILED: {case} on {label}: {failed}", flush=True)
-        return Taken(number, case, label, None, str(failed))
 
 
 def build_of(labels: list[str]) -> dict[str, str]:
@@ -89,16 +51,32 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _plain(results: dict[str, report.Result]) -> dict[str, Any]:
+    """The results with names to the parts of a ratio, as JSON should have them."""
+
+    def row(values: report.Row) -> dict[str, Any]:
+        return {name: v._asdict() if isinstance(v, Ratio) else v for name, v in values.items()}
+
+    return {case: {label: row(values) for label, values in result.items()} for case, result in results.items()}
+
+
+def _plan(args: argparse.Namespace, cases: list[str], labels: list[str]) -> Plan:
+    times, within = (QUICK, QUICK_SECONDS) if args.quick else (FULL, math.inf)
+    load = load_generator() if any(case in workloads.ECHO for case in cases) else None
+    return Plan(args.rounds, times, cases, labels, args.seed, load, args.pin, within)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, help="rounds to take (15; with --quick at most 7)")
+    parser.add_argument("--rounds", type=int, help="rounds to take (11; with --quick at most 7)")
     parser.add_argument("--quick", action="store_true", help="short samples, and as many rounds as a minute holds")
     parser.add_argument("--only", metavar="GLOB", default="*", help=f"only these of {', '.join(workloads.CASES)}")
     parser.add_argument("--json", metavar="OUT", type=Path, help="write all samples and results to this file")
+    parser.add_argument("--pin", action="store_true", help="an echo's server on one core, its load on another")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the order of the samples")
-    parser.add_argument("--callgrind", action="store_true", help="count instructions of the micro cases instead")
+    parser.add_argument("--callgrind", action="store_true", help="instructions of the micro cases instead, in minutes")
     args = parser.parse_args()
-    args.rounds = args.rounds or (7 if args.quick else 15)
+    args.rounds = args.rounds or (7 if args.quick else 11)
     return args
 
 
@@ -135,19 +113,12 @@ def main() -> int:
             print(f"\n{callgrind.show(counted)}")
         else:
             print(f"seed           {args.seed}\n")
-            taken = measure(cases, labels, args, random.Random(args.seed))
-            results = report.summarize(taken)
-            results = {case: {label: results[case][label] for label in labels} for case in cases}
-            failures = [f"{t.case} on {t.loop}" for t in taken if t.error]
+            samples = play(_plan(args, cases, labels), lambda text: print(text, flush=True))
+            results = report.summarize(samples, labels)
+            failures = [f"{s.case} on {s.label}" for s in samples if s.error]
             void = report.strayed(results)
-            told["samples"] = [t._asdict() for t in taken]
-            told["results"] = {
-                case: {
-                    label: {k: v._asdict() if isinstance(v, Ratio) else v for k, v in row.items()}
-                    for label, row in result.items()
-                }
-                for case, result in results.items()
-            }
+            told["samples"] = [sample._asdict() for sample in samples]
+            told["results"] = _plain(results)
             print(f"\n{report.show(results)}")
     except Failed as failed:
         sys.exit(f"bench: {failed}")
@@ -155,7 +126,7 @@ def main() -> int:
         void.append("a loop was built anew while it was measured")
     told |= {"void": void, "failures": failures, "load_at_end": os.getloadavg()}
     if args.json:
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+        args.json.write_text(json.dumps(told) + "\n")
     for text in sorted(set(failures)):
         print(f"FAILED {failures.count(text)} times: {text}")
     for text in void:

@@ -19,7 +19,7 @@ class Micro(NamedTuple):
     text: str
     run: Callable[[asyncio.AbstractEventLoop, int], None]
     size: int
-    """Operations a batch, which is a call of run(); a sample takes as many batches as its time holds."""
+    """Operations a batch, which is a call of run(); a turn takes as many batches as its time holds."""
     counted: int
     """The same where instructions are counted, some fifty times slower."""
 
@@ -107,9 +107,9 @@ def timers(loop: asyncio.AbstractEventLoop, size: int) -> None:
 
 
 MICRO = {
-    "call_soon_burst": Micro(f"call_soon, {TURN:,} callbacks a turn", call_soon_burst, 10_000, 5_000),
-    "call_soon_chain": Micro("call_soon, each callback schedules the next", call_soon_chain, 2_000, 1_000),
-    "call_later_cancel": Micro(f"call_later and cancel, {TURN:,} a turn", call_later_cancel, 10_000, 5_000),
+    "call_soon_burst": Micro(f"call_soon, {TURN:,} callbacks a turn", call_soon_burst, 5_000, 5_000),
+    "call_soon_chain": Micro("call_soon, each callback schedules the next", call_soon_chain, 5_000, 1_000),
+    "call_later_cancel": Micro(f"call_later and cancel, {TURN:,} a turn", call_later_cancel, 5_000, 5_000),
     "timers": Micro("100,000 timers made and fired, due within 0.1 s", timers, 100_000, 5_000),
 }
 
