@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 
@@ -178,6 +179,8 @@ def main(argv: list[str]) -> int:
     if rest[:1] == ["--"]:
         rest = rest[1:]
     args.rest = rest
+    # As after Ctrl-C, what was started is ended before we go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         return int(args.function(args))
     except Failure as failure:
