@@ -27,6 +27,7 @@ class Loop;
   X(_drained)                     \
   X(_flush)                       \
   X(_get_running_loop)            \
+  X(_io_refs)                     \
   X(_set_running_loop)            \
   X(_settle_reading)              \
   X(abort)                        \

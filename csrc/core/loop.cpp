@@ -171,7 +171,7 @@ bool Loop::turn_once() {
     py::SavedError error;
     static_cast<void>(absorb_later());
   }
-  if (resources_.has_dirty()) {
+  if (!resources_.dirty.empty()) {
     py::SavedError error;
     flush_writes();
   }
@@ -233,6 +233,11 @@ void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before
 void Loop::before_poll() {
   // Write callbacks that ran earlier in uv_run may have written, and filled the ring.
   flush_writes();
+  while (Resource* resource = resources_.changed.pop()) {
+    // libuv aborts the process when the kernel refuses a change because somebody has closed the descriptor.
+    py::Ref<> alive = py::borrow(resource->object());
+    resource->check_descriptor();
+  }
   if (!may_block_) {
     return;
   }
@@ -402,20 +407,20 @@ bool Loop::raise_leaving() {
 
 void Loop::count_callback() {
   ++turn_callbacks_;
-  if (resources_.has_dirty() && monotonic_ns() - dirty_since_ > kGatherNs) {
+  if (!resources_.dirty.empty() && monotonic_ns() - dirty_since_ > kGatherNs) {
     flush_writes();
   }
 }
 
 void Loop::mark_dirty(Resource* resource) {
-  if (!resources_.has_dirty()) {
+  if (resources_.dirty.empty()) {
     dirty_since_ = monotonic_ns();
   }
-  resources_.mark_dirty(resource);
+  resources_.dirty.push(resource);
 }
 
 void Loop::flush_writes() {
-  while (Resource* resource = resources_.take_dirty()) {
+  while (Resource* resource = resources_.dirty.pop()) {
     py::Ref<> alive = py::borrow(resource->object());
     resource->flush();
   }

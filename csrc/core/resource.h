@@ -20,6 +20,8 @@ class Resource {
   virtual void leak() = 0;
   // Sends what was gathered since the last flush.
   virtual void flush() {}
+  // Before a poll in which libuv tells the kernel of a change: whether the descriptor is still the one that was opened.
+  virtual void check_descriptor() {}
   // {"kind": str, "fd": int, "state": str, ...}: a new reference, or null with an exception set.
   virtual PyObject* describe() const = 0;
 
@@ -30,9 +32,58 @@ class Resource {
   friend class Resources;
   Resource* previous_ = nullptr;
   Resource* next_ = nullptr;
-  Resource* next_dirty_ = nullptr;
+  friend class ResourceQueue;
+  Resource* next_queued_[2] = {};
+  bool queued_[2] = {};
   bool listed_ = false;
-  bool dirty_ = false;
+};
+
+// A queue of resources, each in it once at most; kind 0 or 1 names the fields of Resource that it uses.
+class ResourceQueue {
+ public:
+  explicit ResourceQueue(unsigned kind) : kind_(kind) {}
+  bool empty() const { return first_ == nullptr; }
+  void push(Resource* resource) {
+    if (!resource->queued_[kind_]) {
+      resource->queued_[kind_] = true;
+      resource->next_queued_[kind_] = nullptr;
+      *(last_ != nullptr ? &last_->next_queued_[kind_] : &first_) = resource;
+      last_ = resource;
+    }
+  }
+  // The first one, taken out; null when there is none.
+  Resource* pop() {
+    Resource* resource = first_;
+    if (resource != nullptr) {
+      first_ = resource->next_queued_[kind_];
+      if (first_ == nullptr) {
+        last_ = nullptr;
+      }
+      resource->queued_[kind_] = false;
+    }
+    return resource;
+  }
+  void remove(Resource* resource) {
+    if (!resource->queued_[kind_]) {
+      return;
+    }
+    resource->queued_[kind_] = false;
+    Resource* before = nullptr;
+    for (Resource* r = first_; r != nullptr; before = r, r = r->next_queued_[kind_]) {
+      if (r == resource) {
+        *(before != nullptr ? &before->next_queued_[kind_] : &first_) = r->next_queued_[kind_];
+        if (last_ == r) {
+          last_ = before;
+        }
+        return;
+      }
+    }
+  }
+
+ private:
+  unsigned kind_;
+  Resource* first_ = nullptr;
+  Resource* last_ = nullptr;
 };
 
 class Resources {
@@ -54,7 +105,8 @@ class Resources {
     if (!resource->listed_) {
       return;
     }
-    clean(resource);
+    dirty.remove(resource);
+    changed.remove(resource);
     resource->listed_ = false;
     (resource->previous_ != nullptr ? resource->previous_->next_ : first_) = resource->next_;
     if (resource->next_ != nullptr) {
@@ -73,50 +125,11 @@ class Resources {
     return 0;
   }
 
-  // The dirty list: resources with gathered writes, in the order of their first one.
-  void mark_dirty(Resource* resource) {
-    if (!resource->dirty_) {
-      resource->dirty_ = true;
-      resource->next_dirty_ = nullptr;
-      *(last_dirty_ != nullptr ? &last_dirty_->next_dirty_ : &first_dirty_) = resource;
-      last_dirty_ = resource;
-    }
-  }
-  bool has_dirty() const { return first_dirty_ != nullptr; }
-  // The next one to flush, taken off the list; null when there is none.
-  Resource* take_dirty() {
-    Resource* resource = first_dirty_;
-    if (resource != nullptr) {
-      first_dirty_ = resource->next_dirty_;
-      if (first_dirty_ == nullptr) {
-        last_dirty_ = nullptr;
-      }
-      resource->dirty_ = false;
-    }
-    return resource;
-  }
+  ResourceQueue dirty{0};    // with gathered writes, in the order of their first one
+  ResourceQueue changed{1};  // for which libuv will tell the kernel something before the next poll
 
  private:
-  void clean(Resource* resource) {
-    if (!resource->dirty_) {
-      return;
-    }
-    resource->dirty_ = false;
-    Resource* before = nullptr;
-    for (Resource* r = first_dirty_; r != nullptr; before = r, r = r->next_dirty_) {
-      if (r == resource) {
-        *(before != nullptr ? &before->next_dirty_ : &first_dirty_) = r->next_dirty_;
-        if (last_dirty_ == r) {
-          last_dirty_ = before;
-        }
-        return;
-      }
-    }
-  }
-
   Resource* first_ = nullptr;
-  Resource* first_dirty_ = nullptr;
-  Resource* last_dirty_ = nullptr;
   std::size_t count_ = 0;
 };
 

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -82,6 +83,10 @@ class SocketStream : public Stream {
     if (!handle_.is_open()) {
       return;
     }
+    if (!is_our_descriptor()) {
+      forget_descriptor();
+      return;
+    }
     loop().watchers().set_transport(fd_, nullptr);
     detach_socket();
     loop().closing_begins();
@@ -117,7 +122,7 @@ class SocketStream : public Stream {
     keep_addresses(connection.peer, connection.peer_size);
     Self::tune(fd_);
     lost_ = false;
-    if (loop.watchers().set_transport(fd_, self) && schedule_start(connection.waiter)) {
+    if (hold_socket() && loop.watchers().set_transport(fd_, self) && schedule_start(connection.waiter)) {
       return true;
     }
     py::SavedError error;
@@ -132,10 +137,25 @@ class SocketStream : public Stream {
     closing_ = true;
     ++conn_lost_;
     loop().watchers().set_transport(fd_, nullptr);
-    sock_.reset();
+    release_socket();
     handle_.get()->io_watcher.fd = -1;
     loop().closing_begins();
     handle_.close(&SocketStream::on_close);
+  }
+
+  // The number means another file by now, or none: libuv closes it, so that file keeps it by way of a copy.
+  void forget_descriptor() final {
+    loop().watchers().set_transport(fd_, nullptr);
+    detach_socket();
+    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int flags = fcntl(fd_, F_GETFD);
+    loop().closing_begins();
+    handle_.close(&SocketStream::on_close);
+    if (copy >= 0) {
+      dup2(copy, fd_);
+      fcntl(fd_, F_SETFD, flags);
+      ::close(copy);
+    }
   }
 
   static void on_close(uv_handle_t* handle) {

@@ -26,6 +26,7 @@ void Stream::start() {
       return;
     }
     reading_ = true;
+    loop().resources().changed.push(this);
   }
 }
 
@@ -298,6 +299,14 @@ void Stream::ended() {
 }
 
 // ---- ending
+
+void Stream::check_descriptor() {
+  if (stream_is_open() && !is_our_descriptor()) {
+    py::Ref<> exc = py::os_error(EBADF);
+    forget_descriptor();
+    fatal_os_error(std::move(exc), "Fatal error: the descriptor was closed behind the transport's back");
+  }
+}
 
 PyObject* Stream::close() {
   if (closing_) {

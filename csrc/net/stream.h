@@ -14,6 +14,7 @@ namespace uvpy::net {
 class Stream : public Transport {
  public:
   void flush() final;
+  void check_descriptor() final;
   void end_with_loop() final;
 
   // ---- asyncio's methods

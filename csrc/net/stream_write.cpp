@@ -288,6 +288,7 @@ void Stream::start_request() {
     return;
   }
   writing_ = true;
+  loop().resources().changed.push(this);
 }
 
 void Stream::on_write(uv_write_t* request, int status) {

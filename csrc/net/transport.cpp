@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cstddef>
@@ -70,6 +71,11 @@ void Transport::keep_addresses(const sockaddr_storage* peer, socklen_t peer_size
     own_size_ = 0;
   }
   family_ = own_.ss_family;
+  struct stat found{};
+  if (fstat(fd_, &found) == 0) {
+    device_ = found.st_dev;
+    inode_ = found.st_ino;
+  }
   if (peer != nullptr) {
     peer_ = *peer;
     peer_size_ = peer_size;
@@ -220,13 +226,43 @@ PyObject* Transport::make_socket() {
   return sock_ ? sock_.get() : Py_None;
 }
 
+bool Transport::is_our_descriptor() const {
+  struct stat found{};
+  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+}
+
+// socket.socket counts the files made from it in _io_refs, and closes its descriptor when the last of them has gone.
+namespace {
+bool add_to_io_refs(const ModuleState& state, PyObject* sock, long step) {
+  py::Ref<> before = py::get_attr(sock, state.names._io_refs);
+  const long count = before ? PyLong_AsLong(before.get()) : -1;
+  py::Ref<> after = count < 0 ? py::Ref<>() : py::steal(PyLong_FromLong(count + step));
+  return after && PyObject_SetAttr(sock, state.names._io_refs, after.get()) == 0;
+}
+}  // namespace
+
+void Transport::release_socket() {
+  if (held_ && !add_to_io_refs(loop().state(), sock_.get(), -1)) {
+    PyErr_Clear();
+  }
+  held_ = false;
+  sock_.reset();
+}
+
+bool Transport::hold_socket() {
+  held_ = sock_ && add_to_io_refs(loop().state(), sock_.get(), 1);
+  return held_ || !sock_;
+}
+
 void Transport::detach_socket() {
   if (sock_) {
     // libuv closes the descriptor; the Python socket must not do so a second time.
     py::SavedError error;
-    if (!py::call_method(sock_.get(), loop().state().names.detach)) {
+    const ModuleState& state = loop().state();
+    if (!py::call_method(sock_.get(), state.names.detach) || (held_ && !add_to_io_refs(state, sock_.get(), -1))) {
       PyErr_Clear();
     }
+    held_ = false;
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include "core/loop.h"
 #include "core/resource.h"
@@ -65,7 +66,15 @@ class Transport : public core::Resource {
   // The dict behind get_extra_info, made when first asked for.
   PyObject* extra();
   PyObject* make_socket();
+  // Holds the Python socket's descriptor open: its owner's close() only marks it, until detach_socket().
+  bool hold_socket();
   void detach_socket();
+  // Gives a socket back to its owner, as it was.
+  void release_socket();
+  // Whether the number still means the socket that was opened; somebody may have closed it, and opened another file.
+  bool is_our_descriptor() const;
+  // Gives libuv's handle up without closing what the number means now.
+  virtual void forget_descriptor() = 0;
 
   int visit_common(visitproc visit, void* arg) const;
   void clear_common();
@@ -83,10 +92,13 @@ class Transport : public core::Resource {
   bool closing_ = false;
   bool lost_ = false;       // connection_lost has come
   bool loop_ended_ = false;
+  bool held_ = false;       // hold_socket() holds
 
  private:
   socklen_t own_size_ = 0;
   socklen_t peer_size_ = 0;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
   sockaddr_storage own_{};
   sockaddr_storage peer_{};
 };
