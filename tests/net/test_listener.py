@@ -53,8 +53,9 @@ async def test_a_burst_is_accepted_whole(loop, sockets):
     """Clients that connect while the loop is busy are all served, in a few turns."""
     factory, made = keeping(Greeter)
     async with serve(factory, backlog=200) as (_, port):
-        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(150)]
-        await eventually(lambda: len(made) == 150)
+        clients = [sockets.own(socket.create_connection(("127.0.0.1", port))) for _ in range(150)]
+        await eventually(lambda: len(made) == 150 and all(p.transport for p in made))
+        await turns(1)  # the end of the turn in which they were written to
         for client in clients:
             client.settimeout(5)
             assert client.recv(5) == b"hello"

@@ -127,7 +127,6 @@ def test_types_of_the_extension_are_closed(loop):
                     del thing
                 except (TypeError, ValueError, RuntimeError, AttributeError):
                     pass
-            assert refuses_attributes(kind), name
 
 
 def test_the_native_loop_alone(loop):
