@@ -46,7 +46,7 @@ SLICE = (
     "test_unix_events",
     "test_waitfor",
 )
-"""What CI runs: half a minute on two cores; the modules that say most about a loop and take little time."""
+"""What CI runs: a quarter of a minute on two cores; the modules that say most about a loop and take little time."""
 
 
 def arguments() -> argparse.Namespace:
