@@ -277,23 +277,15 @@ PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char*
       {0, nullptr},
   };
   PyType_Spec spec = {name, sizeof(py::Object<T>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                          Py_TPFLAGS_IMMUTABLETYPE,
-                      slots};
+                      // Not immutable: its base is written in Python and is not (an error from 3.14 on).
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   py::Ref<> type = py::steal(PyType_FromModuleAndSpec(module, &spec, state->flow_control_mixin));
   py::Ref<> sendfile = py::steal(PyObject_GetAttrString(state->sendfile_mode, "TRY_NATIVE"));
-  if (!type || !sendfile) {
+  if (!type || !sendfile || PyObject_SetAttrString(type.get(), "_start_tls_compatible", Py_True) < 0 ||
+      PyObject_SetAttrString(type.get(), "_sendfile_compatible", sendfile.get()) < 0) {
     return nullptr;
   }
-  // Plain class attributes, which an instance may shadow; an immutable type takes them only while it is made.
-  auto* made = reinterpret_cast<PyTypeObject*>(type.get());
-  if (PyDict_SetItemString(made->tp_dict, "_start_tls_compatible", Py_True) < 0 ||
-      PyDict_SetItemString(made->tp_dict, "_sendfile_compatible", sendfile.get()) < 0) {
-    return nullptr;
-  }
-  PyType_Modified(made);
-  static_cast<void>(type.release());
-  return made;
+  return reinterpret_cast<PyTypeObject*>(type.release());
 }
 
 }  // namespace uvpy::net
