@@ -307,6 +307,57 @@ def test_cancelling_from_a_thread_waits_for_the_running_callback(loop):
     assert seen == [True]
 
 
+# ---- calls that should have been threadsafe
+
+
+@pytest.mark.parametrize(
+    "name", ["call_soon", "call_later", "cancel", "add_reader", "remove_reader", "add_writer", "stop"]
+)
+def test_calls_of_the_wrong_thread_take_effect(loop, sockets, name):
+    """Made while the loop is parked, they are in force when it wakes, as in asyncio."""
+    got, parked = [], threading.Event()
+    a, b = sockets.pair()
+    victim = loop.call_later(0.05, got.append, "victim")
+
+    def work():
+        parked.wait(LIMIT)
+        if name == "call_soon":
+            loop.call_soon(got.append, "done")
+        elif name == "call_later":
+            loop.call_later(0.001, got.append, "done")
+        elif name == "cancel":
+            victim.cancel()
+            got.append("done")
+        elif name == "add_reader":
+            loop.add_reader(a, lambda: (got.append("done"), loop.remove_reader(a)))
+            b.send(b"!")
+        elif name == "remove_reader":
+            assert loop.remove_reader(b) is True
+            a.send(b"!")
+            got.append("done")
+        elif name == "add_writer":
+            loop.add_writer(a, lambda: (got.append("done"), loop.remove_writer(a)))
+        else:
+            loop.stop()
+            got.append("done")
+        loop.call_soon_threadsafe(bool)
+
+    if name == "remove_reader":
+        loop.add_reader(b, got.append, "victim")
+    join = start_thread(work)
+    loop.call_later(0.005, parked.set)
+    guard = loop.call_later(0.1, loop.stop)
+    loop.run_forever()
+    join()
+    guard.cancel()
+    victim.cancel()
+    assert got[0] == "done"
+    if name in ("cancel", "remove_reader"):
+        assert got == ["done"] if name == "cancel" else got.count("victim") <= 1
+    loop.remove_reader(a)
+    loop.remove_reader(b)
+
+
 # ---- several loops
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import select
 import signal
@@ -524,6 +525,41 @@ def test_a_users_wakeup_descriptor_is_back_after_a_run(loop, sockets, end):
     finally:
         found = signal.set_wakeup_fd(-1)
     assert found == b.fileno()
+
+
+def test_a_users_wakeup_descriptor_hears_signals_during_a_run(loop, sockets, handled):
+    """The byte of a signal that comes while the loop waits goes where the user said."""
+    a, b = sockets.pair()
+    handled(USR1, lambda *args: loop.call_soon_threadsafe(loop.stop))
+    signal.set_wakeup_fd(b.fileno())
+    try:
+        kill_when_parked(loop, USR1)
+        run_until_stopped(loop)
+    finally:
+        signal.set_wakeup_fd(-1)
+    assert a.recv(10) == bytes([USR1])
+
+
+def test_a_wakeup_descriptor_set_during_a_run_stays(loop, sockets):
+    """What the program sets while the loop runs is in force afterwards."""
+    a, b = sockets.pair()
+    loop.call_soon(signal.set_wakeup_fd, b.fileno())
+    turn(loop, 2)
+    assert signal.set_wakeup_fd(-1) == b.fileno()
+
+
+def test_the_context_of_a_handler_is_that_of_its_adding(loop):
+    var, got = contextvars.ContextVar("var", default="none"), []
+
+    def add():
+        var.set("added")
+        loop.add_signal_handler(USR1, lambda: (got.append(var.get()), loop.stop()))
+
+    contextvars.copy_context().run(add)
+    loop.call_soon(os.kill, ME, USR1)
+    run_until_stopped(loop)
+    assert got == ["added"]
+    loop.remove_signal_handler(USR1)
 
 
 def test_no_wakeup_descriptor_stays_after_a_run(loop):

@@ -1,6 +1,7 @@
 """Timers: deadlines, order, cancelling, what they keep alive, the clock."""
 
 import asyncio
+import decimal
 import fractions
 import gc
 import math
@@ -211,7 +212,12 @@ def test_timers_survive_the_end_of_a_run(loop):
 # ---- arguments
 
 
-@pytest.mark.parametrize("delay", [None, "1", b"1", [], object(), {}])
+class OnlyFloat:
+    def __float__(self):
+        return 1.0
+
+
+@pytest.mark.parametrize("delay", [None, "1", b"1", [], object(), {}, decimal.Decimal(1), OnlyFloat()], ids=repr)
 def test_what_is_no_delay_is_a_type_error(loop, delay):
     with pytest.raises(TypeError):
         loop.call_later(delay, print)

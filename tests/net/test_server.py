@@ -78,6 +78,40 @@ async def test_clients_in_the_backlog_of_a_closed_server(loop, sockets):
         assert made == []
 
 
+@pytest.mark.parametrize("where", ["connection_made", "data_received"])
+async def test_a_server_closed_by_its_first_client(loop, sockets, where):
+    """close() from inside the server's own callbacks: that client lives on, nobody else gets in."""
+    made = []
+
+    class Closes(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            if where == "connection_made":
+                server.close()
+
+        def data_received(self, data):
+            super().data_received(data)
+            if where == "data_received":
+                server.close()
+
+    def factory():
+        made.append(Closes())
+        return made[-1]
+
+    async with serve(factory) as (server, port):
+        client = sockets.dial(port)
+        client.sock.send(b"x")
+        await eventually(lambda: made and made[0].data)
+        assert not server.is_serving()
+        with pytest.raises(ConnectionRefusedError):
+            sockets.dial(port)
+        made[0].transport.write(b"y")
+        assert await client.recv(1) == b"y"
+        client.close()
+        await made[0].lost()
+        assert len(made) == 1
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="until 3.11")
 async def test_wait_closed_until_311_returns_at_once(loop, sockets):
     factory, made = keeping()
