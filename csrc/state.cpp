@@ -39,16 +39,16 @@ bool takes_debug(PyObject* function, bool* answer) {
 }  // namespace
 
 bool ModuleState::fill() {
-#define UVPY_INTERN(name)                       \
+#define UVPY_INTERN(name)                         \
   names.name = PyUnicode_InternFromString(#name); \
-  if (names.name == nullptr) {                  \
-    return false;                               \
+  if (names.name == nullptr) {                    \
+    return false;                                 \
   }
   UVPY_NAMES(UVPY_INTERN)
 #undef UVPY_INTERN
-#define UVPY_IMPORT(member, module, attribute) \
+#define UVPY_IMPORT(member, module, attribute)    \
   if (!import_into(&member, module, attribute)) { \
-    return false;                              \
+    return false;                                 \
   }
   UVPY_IMPORTS(UVPY_IMPORT)
 #undef UVPY_IMPORT

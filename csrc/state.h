@@ -16,96 +16,96 @@ class Loop;
 }
 
 // Interned names, each a member of ModuleState::names.
-#define UVPY_NAMES(X)             \
-  X(Future)                       \
-  X(Task)                         \
-  X(__repr__)                     \
-  X(_asyncgen_finalizer_hook)     \
-  X(_asyncgen_firstiter_hook)     \
-  X(_attach)                      \
-  X(_close_deferred)              \
-  X(_drained)                     \
-  X(_flush)                       \
-  X(_get_running_loop)            \
-  X(_io_refs)                     \
-  X(_set_running_loop)            \
-  X(_settle_reading)              \
-  X(abort)                        \
-  X(_call_connection_lost)        \
-  X(_cancelled)                   \
-  X(_check_callback)              \
-  X(_deliver_unread)              \
-  X(_detach)                      \
-  X(_ensure_fd_no_transport)      \
-  X(_repr_info)                   \
-  X(_resume_accepting)            \
-  X(_run)                         \
-  X(_run_foreign_handle)          \
-  X(_run_forever_cleanup)         \
-  X(_run_forever_setup)           \
+#define UVPY_NAMES(X)               \
+  X(Future)                         \
+  X(Task)                           \
+  X(__repr__)                       \
+  X(_asyncgen_finalizer_hook)       \
+  X(_asyncgen_firstiter_hook)       \
+  X(_attach)                        \
+  X(_close_deferred)                \
+  X(_drained)                       \
+  X(_flush)                         \
+  X(_get_running_loop)              \
+  X(_io_refs)                       \
+  X(_set_running_loop)              \
+  X(_settle_reading)                \
+  X(abort)                          \
+  X(_call_connection_lost)          \
+  X(_cancelled)                     \
+  X(_check_callback)                \
+  X(_deliver_unread)                \
+  X(_detach)                        \
+  X(_ensure_fd_no_transport)        \
+  X(_repr_info)                     \
+  X(_resume_accepting)              \
+  X(_run)                           \
+  X(_run_foreign_handle)            \
+  X(_run_forever_cleanup)           \
+  X(_run_forever_setup)             \
   X(_set_coroutine_origin_tracking) \
-  X(_start_reading)               \
-  X(buffer_updated)               \
-  X(call_at)                      \
-  X(call_exception_handler)       \
-  X(call_later)                   \
-  X(call_soon)                    \
-  X(call_soon_threadsafe)         \
-  X(connection_lost)              \
-  X(connection_made)              \
-  X(context)                      \
-  X(create_future)                \
-  X(data_received)                \
-  X(debug)                        \
-  X(detach)                       \
-  X(done)                         \
-  X(eof_received)                 \
-  X(exception)                    \
-  X(fileno)                       \
-  X(get_buffer)                   \
-  X(handle)                       \
-  X(ident)                        \
-  X(is_closing)                   \
-  X(logger)                       \
-  X(loop)                         \
-  X(message)                      \
-  X(name)                         \
-  X(pause_writing)                \
-  X(peername)                     \
-  X(protocol)                     \
-  X(resume_writing)               \
-  X(setblocking)                  \
-  X(set_exception)                \
-  X(set_result)                   \
-  X(slow_callback_duration)       \
-  X(socket)                       \
-  X(sockname)                     \
-  X(source_traceback)             \
-  X(time)                         \
-  X(transport)                    \
-  X(warn_on_full_buffer)          \
+  X(_start_reading)                 \
+  X(buffer_updated)                 \
+  X(call_at)                        \
+  X(call_exception_handler)         \
+  X(call_later)                     \
+  X(call_soon)                      \
+  X(call_soon_threadsafe)           \
+  X(connection_lost)                \
+  X(connection_made)                \
+  X(context)                        \
+  X(create_future)                  \
+  X(data_received)                  \
+  X(debug)                          \
+  X(detach)                         \
+  X(done)                           \
+  X(eof_received)                   \
+  X(exception)                      \
+  X(fileno)                         \
+  X(get_buffer)                     \
+  X(handle)                         \
+  X(ident)                          \
+  X(is_closing)                     \
+  X(logger)                         \
+  X(loop)                           \
+  X(message)                        \
+  X(name)                           \
+  X(pause_writing)                  \
+  X(peername)                       \
+  X(protocol)                       \
+  X(resume_writing)                 \
+  X(setblocking)                    \
+  X(set_exception)                  \
+  X(set_result)                     \
+  X(slow_callback_duration)         \
+  X(socket)                         \
+  X(sockname)                       \
+  X(source_traceback)               \
+  X(time)                           \
+  X(transport)                      \
+  X(warn_on_full_buffer)            \
   X(warning)
 
 // Objects found in other modules at import: member, module, attribute.
-#define UVPY_IMPORTS(X)                                                               \
-  X(asyncio_handle, "asyncio.events", "Handle")                                       \
-  X(asyncio_timer_handle, "asyncio.events", "TimerHandle")                            \
-  X(events, "asyncio", "events")                                                      \
-  X(extract_stack, "asyncio.format_helpers", "extract_stack")                         \
-  X(format_callback_source, "asyncio.format_helpers", "_format_callback_source")      \
-  X(format_handle, "asyncio.base_events", "_format_handle")                           \
-  X(base_event_loop, "asyncio.base_events", "BaseEventLoop")                          \
-  X(set_result_unless_cancelled, "asyncio.futures", "_set_result_unless_cancelled")   \
-  X(buffered_protocol, "asyncio.protocols", "BufferedProtocol")                       \
-  X(flow_control_mixin, "asyncio.transports", "_FlowControlMixin")                    \
-  X(transport_socket, "asyncio.trsock", "TransportSocket")                            \
-  X(sendfile_mode, "asyncio.constants", "_SendfileMode")                              \
-  X(socket_type, "socket", "socket")                                                  \
-  X(set_wakeup_fd, "signal", "set_wakeup_fd")                                         \
-  X(main_thread, "threading", "main_thread")                                          \
-  X(getswitchinterval, "sys", "getswitchinterval")                                    \
-  X(setswitchinterval, "sys", "setswitchinterval")                                    \
-  X(get_asyncgen_hooks, "sys", "get_asyncgen_hooks")                                  \
+#define UVPY_IMPORTS(X)                                                             \
+  X(asyncio_handle, "asyncio.events", "Handle")                                     \
+  X(asyncio_timer_handle, "asyncio.events", "TimerHandle")                          \
+  X(events, "asyncio", "events")                                                    \
+  X(extract_stack, "asyncio.format_helpers", "extract_stack")                       \
+  X(format_callback_source, "asyncio.format_helpers", "_format_callback_source")    \
+  X(format_handle, "asyncio.base_events", "_format_handle")                         \
+  X(base_event_loop, "asyncio.base_events", "BaseEventLoop")                        \
+  X(set_result_unless_cancelled, "asyncio.futures", "_set_result_unless_cancelled") \
+  X(buffered_protocol, "asyncio.protocols", "BufferedProtocol")                     \
+  X(flow_control_mixin, "asyncio.transports", "_FlowControlMixin")                  \
+  X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
+  X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
+  X(socket_type, "socket", "socket")                                                \
+  X(set_wakeup_fd, "signal", "set_wakeup_fd")                                       \
+  X(main_thread, "threading", "main_thread")                                        \
+  X(getswitchinterval, "sys", "getswitchinterval")                                  \
+  X(setswitchinterval, "sys", "setswitchinterval")                                  \
+  X(get_asyncgen_hooks, "sys", "get_asyncgen_hooks")                                \
   X(set_asyncgen_hooks, "sys", "set_asyncgen_hooks")
 
 // The switch interval is the interpreter's: how many loops wait with the short one (core/gil).

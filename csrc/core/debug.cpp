@@ -22,8 +22,7 @@ bool check_call(Loop& loop, PyObject* callback, PyObject* method_name, bool chec
                     "Non-thread-safe operation invoked on an event loop other than the current one");
     return false;
   }
-  return static_cast<bool>(
-      py::call_method(loop.object(), loop.state().names._check_callback, callback, method_name));
+  return static_cast<bool>(py::call_method(loop.object(), loop.state().names._check_callback, callback, method_name));
 }
 
 bool run_timed(Loop& loop, PyObject* handle) {

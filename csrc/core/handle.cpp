@@ -85,8 +85,8 @@ bool Handle::run() {
     return false;
   }
   py::Ref<> given = py::steal(args_tuple(args.get(), nargs_));
-  return given && report::callback_failed(loop(), object(), callback.get(), given.get(), exc.get(),
-                                          source_traceback_.get());
+  return given &&
+         report::callback_failed(loop(), object(), callback.get(), given.get(), exc.get(), source_traceback_.get());
 }
 
 bool Handle::mark_cancelled() {
@@ -141,9 +141,7 @@ PyObject* Handle::get_args() {
 PyObject* Handle::get_cancelled() { return cancelled(); }
 PyObject* Handle::get_loop() { return Py_NewRef(loop_ ? loop_.get() : Py_None); }
 
-PyObject* Handle::get_source_traceback() {
-  return Py_NewRef(source_traceback_ ? source_traceback_.get() : Py_None);
-}
+PyObject* Handle::get_source_traceback() { return Py_NewRef(source_traceback_ ? source_traceback_.get() : Py_None); }
 
 PyObject* Handle::get_repr() { return Py_NewRef(repr_ ? repr_.get() : Py_None); }
 PyObject* Handle::get_class() { return Py_NewRef(loop().state().asyncio_handle); }
@@ -203,10 +201,10 @@ void ThreadSafeHandle::wait_for_the_run() {
     }
     PyThread_acquire_lock(waiters_, NOWAIT_LOCK);  // on behalf of the run, which releases it
   }
-  Py_BEGIN_ALLOW_THREADS
+  PyThreadState* saved = PyEval_SaveThread();
   PyThread_acquire_lock(waiters_, WAIT_LOCK);
   PyThread_release_lock(waiters_);  // for the next who waits
-  Py_END_ALLOW_THREADS
+  PyEval_RestoreThread(saved);
 }
 
 PyObject* ThreadSafeHandle::cancel_and_wait() {
@@ -282,8 +280,8 @@ PyGetSetDef thread_safe_attributes[] = {
 PyMethodDef thread_safe_methods[] = {
     py::method<&ThreadSafeHandle::cancel_and_wait>("cancel",
                                                    "Cancel the callback; in another thread wait while it runs."),
-    py::method<&ThreadSafeHandle::cancelled_and_wait>("cancelled",
-                                                      "Whether it was cancelled; in another thread wait while it runs."),
+    py::method<&ThreadSafeHandle::cancelled_and_wait>(
+        "cancelled", "Whether it was cancelled; in another thread wait while it runs."),
     py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
     py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
     py::method<&Handle::repr_info>("_repr_info", "The parts of the repr."),
@@ -304,10 +302,9 @@ PyTypeObject* make_handle_type(PyObject* module) {
       {Py_tp_methods, handle_methods},
       {0, nullptr},
   };
-  PyType_Spec spec = {"uvpy._core.Handle", sizeof(py::Object<Handle>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                          Py_TPFLAGS_IMMUTABLETYPE,
-                      slots};
+  PyType_Spec spec = {
+      "uvpy._core.Handle", sizeof(py::Object<Handle>), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
   return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
 }
 
@@ -323,10 +320,9 @@ PyTypeObject* make_thread_safe_handle_type(PyObject* module) {
       {Py_tp_methods, thread_safe_methods},
       {0, nullptr},
   };
-  PyType_Spec spec = {"uvpy._core.ThreadSafeHandle", sizeof(py::Object<ThreadSafeHandle>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                          Py_TPFLAGS_IMMUTABLETYPE,
-                      slots};
+  PyType_Spec spec = {
+      "uvpy._core.ThreadSafeHandle", sizeof(py::Object<ThreadSafeHandle>), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
   return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
 }
 

@@ -87,7 +87,8 @@ PyObject* Loop::run_forever_setup() {
   thread_id_ = PyThread_get_thread_ident();
   running_ = true;
   old_asyncgen_hooks_ = std::move(hooks);
-  if (!py::call(s.set_asyncgen_hooks, first.get(), final.get()) || !py::call_method(s.events, s.names._set_running_loop, object())) {
+  if (!py::call(s.set_asyncgen_hooks, first.get(), final.get()) ||
+      !py::call_method(s.events, s.names._set_running_loop, object())) {
     py::SavedError error;
     py::Ref<> undone = py::steal(run_forever_cleanup());
     return nullptr;

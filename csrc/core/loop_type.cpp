@@ -204,7 +204,8 @@ PyGetSetDef attributes[] = {
     py::getset<&Loop::get_scheduled, &Loop::ignore>("_scheduled", "A list of the waiting timers; a copy."),
     py::getset<&Loop::get_gather_writes, &Loop::set_gather_writes>(
         "gather_writes",
-        "Whether, under load, the writes of a turn are gathered and sent by one system call at its end (default True)."),
+        "Whether, under load, the writes of a turn are gathered and sent by one system call at its end (default "
+        "True)."),
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -224,27 +225,31 @@ PyMethodDef methods[] = {
     py::method<&Loop::set_gil_policy>("_set_gil_policy", "'adaptive' or 'plain'."),
     py::method<&Loop::get_gil_policy>("_get_gil_policy", "'adaptive' or 'plain'."),
     py::method<&Loop::time>("time", "time($self)\n--\n\nThe loop's clock, time.monotonic(), in seconds."),
-    py::method<&Loop::call_soon>("call_soon", "call_soon($self, callback, *args, context=None)\n--\n\n"
-                                              "Run a callback in the next iteration; gives an asyncio.Handle."),
+    py::method<&Loop::call_soon>("call_soon",
+                                 "call_soon($self, callback, *args, context=None)\n--\n\n"
+                                 "Run a callback in the next iteration; gives an asyncio.Handle."),
     py::method<&Loop::call_soon_threadsafe>("call_soon_threadsafe",
                                             "call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n"
                                             "call_soon() for other threads: wakes the loop."),
-    py::method<&Loop::call_later>("call_later", "call_later($self, delay, callback, *args, context=None)\n--\n\n"
-                                                "Run a callback after `delay` seconds; gives an asyncio.TimerHandle."),
-    py::method<&Loop::call_at>("call_at", "call_at($self, when, callback, *args, context=None)\n--\n\n"
-                                          "Run a callback at `when`, in seconds of time()."),
+    py::method<&Loop::call_later>("call_later",
+                                  "call_later($self, delay, callback, *args, context=None)\n--\n\n"
+                                  "Run a callback after `delay` seconds; gives an asyncio.TimerHandle."),
+    py::method<&Loop::call_at>("call_at",
+                               "call_at($self, when, callback, *args, context=None)\n--\n\n"
+                               "Run a callback at `when`, in seconds of time()."),
     py::method<&Loop::call_soon_private>("_call_soon", "_call_soon(callback, args, context), unchecked."),
     py::method<&Loop::add_callback>("_add_callback", "Queue a handle, ours or asyncio's."),
     py::method<&Loop::add_callback_signalsafe>("_add_callback_signalsafe", "Queue a handle and wake the loop."),
     py::method<&Loop::run_foreign_handle>("_run_foreign_handle", "Run one of asyncio's own handles."),
     py::method<&Loop::write_to_self>("_write_to_self", "Wake the loop if it is parked."),
-    py::method<&Loop::create_future>("create_future",
-                                     "create_future($self)\n--\n\nAn asyncio.Future of this loop."),
+    py::method<&Loop::create_future>("create_future", "create_future($self)\n--\n\nAn asyncio.Future of this loop."),
     py::method<&Loop::create_task>("create_task", py::kCreateTaskDoc),
-    py::method<&Loop::add_reader>("add_reader", "add_reader($self, fd, callback, *args)\n--\n\n"
-                                                "Call back in each iteration in which `fd` is readable."),
-    py::method<&Loop::add_writer>("add_writer", "add_writer($self, fd, callback, *args)\n--\n\n"
-                                                "Call back in each iteration in which `fd` is writable."),
+    py::method<&Loop::add_reader>("add_reader",
+                                  "add_reader($self, fd, callback, *args)\n--\n\n"
+                                  "Call back in each iteration in which `fd` is readable."),
+    py::method<&Loop::add_writer>("add_writer",
+                                  "add_writer($self, fd, callback, *args)\n--\n\n"
+                                  "Call back in each iteration in which `fd` is writable."),
     py::keyword_method<&Loop::remove_reader, "remove_reader", "fd">(
         "remove_reader($self, fd)\n--\n\nStop watching; whether there was a reader."),
     py::keyword_method<&Loop::remove_writer, "remove_writer", "fd">(

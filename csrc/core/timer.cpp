@@ -202,10 +202,9 @@ PyTypeObject* make_timer_type(PyObject* module) {
       {Py_tp_methods, methods},
       {0, nullptr},
   };
-  PyType_Spec spec = {"uvpy._core.Timer", sizeof(py::Object<Timer>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                          Py_TPFLAGS_IMMUTABLETYPE,
-                      slots};
+  PyType_Spec spec = {
+      "uvpy._core.Timer", sizeof(py::Object<Timer>), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
   return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
 }
 

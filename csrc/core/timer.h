@@ -60,9 +60,7 @@ class TimerHeap {
     double when;
     std::uint64_t order;
     Timer* timer;
-    bool before(const Entry& other) const {
-      return when < other.when || (when == other.when && order < other.order);
-    }
+    bool before(const Entry& other) const { return when < other.when || (when == other.when && order < other.order); }
   };
   void put(std::size_t place, const Entry& entry) {
     heap_[place] = entry;

@@ -22,7 +22,8 @@ py::Ref<> make_transport(core::Loop& loop, int family, const Connection& connect
 }
 
 PyObject* make_transport_method(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"loop", "sock", "family", "protocol", "waiter", "extra", "server", "context"};
+  static constexpr const char* kNames[] = {"loop",   "sock",  "family", "protocol",
+                                           "waiter", "extra", "server", "context"};
   enum { kLoop, kSock, kFamily, kProtocol, kWaiter, kExtra, kServer, kContext, kCount };
   PyObject* given[kCount];
   if (!py::parse({"make_transport", kNames, 4, kCount, true}, args, nargs, kwnames, given)) {

@@ -169,9 +169,8 @@ void Listener::accepted(int fd, const sockaddr_storage& peer, unsigned size) {
     if (py::ends_the_loop(exc.get())) {
       py::restore_error(std::move(exc));
       loop().leave_with_error();
-    } else if (loop().debug() &&
-               !core::report::call_exception_handler(
-                   loop(), "Error on transport creation for incoming connection", exc.get())) {
+    } else if (loop().debug() && !core::report::call_exception_handler(
+                                     loop(), "Error on transport creation for incoming connection", exc.get())) {
       loop().leave_with_error();
     }
   }
@@ -191,9 +190,8 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
   const ModuleState& state = loop().state();
   if (accept_tls_ || loop().debug()) {
     py::Ref<> address = socket_address(peer, size);
-    py::Ref<> args = address ? py::steal(Py_BuildValue("(iiii)", family_,
-                                                       static_cast<int>(SOCK_STREAM), 0, fd))
-                             : py::Ref<>();
+    py::Ref<> args =
+        address ? py::steal(Py_BuildValue("(iiii)", family_, static_cast<int>(SOCK_STREAM), 0, fd)) : py::Ref<>();
     py::Ref<> sock = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
     if (!sock) {
       return false;
@@ -218,9 +216,9 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
   if (!protocol) {
     return false;
   }
-  py::Ref<> transport = make_transport(
-      loop(), family_,
-      {.fd = fd, .protocol = protocol.get(), .server = server_.get(), .peer = &peer, .peer_size = size});
+  py::Ref<> transport =
+      make_transport(loop(), family_,
+                     {.fd = fd, .protocol = protocol.get(), .server = server_.get(), .peer = &peer, .peer_size = size});
   *taken = static_cast<bool>(transport);
   return *taken;
 }
@@ -248,7 +246,8 @@ void Listener::clear() {
 // ---- from Python
 
 PyObject* listen(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"loop", "sock", "protocol_factory", "server", "backlog", "accept_tls", "context"};
+  static constexpr const char* kNames[] = {"loop",    "sock",       "protocol_factory", "server",
+                                           "backlog", "accept_tls", "context"};
   enum { kLoop, kSock, kFactory, kServer, kBacklog, kAcceptTls, kContext, kCount };
   PyObject* given[kCount];
   if (!py::parse({"listen", kNames, 5, kCount}, args, nargs, kwnames, given)) {
@@ -302,10 +301,9 @@ PyTypeObject* make_listener_type(PyObject* module) {
       {Py_tp_methods, methods},
       {0, nullptr},
   };
-  PyType_Spec spec = {"uvpy._core.Listener", sizeof(py::Object<Listener>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                          Py_TPFLAGS_IMMUTABLETYPE,
-                      slots};
+  PyType_Spec spec = {
+      "uvpy._core.Listener", sizeof(py::Object<Listener>), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
   return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
 }
 

@@ -22,8 +22,7 @@ namespace {
 
 // The text of a slow I/O callback in asyncio's log, beside those of handles.
 bool log_slow_call(core::Loop& loop, double seconds, PyObject* protocol, PyObject* name) {
-  py::Ref<> what = py::steal(
-      PyUnicode_FromFormat("<Handle %s.%U()>", Py_TYPE(protocol)->tp_name, name));
+  py::Ref<> what = py::steal(PyUnicode_FromFormat("<Handle %s.%U()>", Py_TYPE(protocol)->tp_name, name));
   return what && core::debug::log_if_slow(loop, seconds, what.get());
 }
 

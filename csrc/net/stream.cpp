@@ -265,8 +265,8 @@ PyObject* Stream::deliver_unread() {
   const std::size_t part = std::min(size, static_cast<std::size_t>(buf.len));
   std::memcpy(buf.base, PyBytes_AS_STRING(data.get()), part);
   if (part < size) {
-    unread_ = py::steal(PyBytes_FromStringAndSize(PyBytes_AS_STRING(data.get()) + part,
-                                                  static_cast<Py_ssize_t>(size - part)));
+    unread_ = py::steal(
+        PyBytes_FromStringAndSize(PyBytes_AS_STRING(data.get()) + part, static_cast<Py_ssize_t>(size - part)));
     if (!unread_ || !schedule_unread()) {
       return nullptr;
     }
@@ -384,8 +384,7 @@ void Stream::settle() {
     const ModuleState& state = loop().state();
     py::Ref<> done = py::call_method(waiter.get(), state.names.done);
     if (done && PyObject_IsTrue(done.get()) == 0) {
-      py::Ref<> exc = py::steal(
-          PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer"));
+      py::Ref<> exc = py::steal(PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer"));
       if (exc) {
         py::call_method(waiter.get(), state.names.set_exception, exc.get());
       }

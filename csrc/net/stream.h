@@ -96,14 +96,14 @@ class Stream : public Transport {
   py::BufferView read_buffer_;
   py::Ref<> read_context_;   // of whoever started reading, as asyncio's reader handle has it
   py::Ref<> write_context_;  // of the write that began what is waiting
-  py::Ref<> unread_;          // bytes to be delivered before what the kernel has
+  py::Ref<> unread_;         // bytes to be delivered before what the kernel has
   py::Ref<> empty_waiter_;
   std::uint64_t read_turn_ = 0;
   std::uint64_t write_turn_ = 0;
   unsigned turn_writes_ = 0;
   unsigned many_writes_ = 0;  // how often of late a turn had several writes
   bool paused_ = false;
-  bool reading_ = false;      // libuv reads
+  bool reading_ = false;  // libuv reads
   bool in_alloc_ = false;
   bool stop_pending_ = false;
   bool eof_ = false;

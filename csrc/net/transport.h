@@ -90,9 +90,9 @@ class Transport : public core::Resource {
   int family_ = 0;
   unsigned conn_lost_ = 0;  // how often connection_lost was asked for, and writes after it
   bool closing_ = false;
-  bool lost_ = false;       // connection_lost has come
+  bool lost_ = false;  // connection_lost has come
   bool loop_ended_ = false;
-  bool held_ = false;       // hold_socket() holds
+  bool held_ = false;  // hold_socket() holds
 
  private:
   socklen_t own_size_ = 0;

@@ -45,8 +45,8 @@ bool parse(const Signature& signature, PyObject* const* args, Py_ssize_t nargs, 
   return true;
 }
 
-bool parse_schedule(const char* function, std::span<const char* const> names, PyObject* interned,
-                    PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, ScheduleArgs* out) {
+bool parse_schedule(const char* function, std::span<const char* const> names, PyObject* interned, PyObject* const* args,
+                    Py_ssize_t nargs, PyObject* kwnames, ScheduleArgs* out) {
   const auto named = static_cast<Py_ssize_t>(names.size());
   std::copy_n(args, std::min(nargs, named), out->named);
   if (nargs > named) {

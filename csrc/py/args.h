@@ -29,7 +29,7 @@ struct ScheduleArgs {
   PyObject* context = nullptr;  // null for none or None
 };
 // False with TypeError set. `interned` is the name "context", compared by identity first.
-bool parse_schedule(const char* function, std::span<const char* const> names, PyObject* interned,
-                    PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, ScheduleArgs* out);
+bool parse_schedule(const char* function, std::span<const char* const> names, PyObject* interned, PyObject* const* args,
+                    Py_ssize_t nargs, PyObject* kwnames, ScheduleArgs* out);
 
 }  // namespace uvpy::py

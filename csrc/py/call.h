@@ -17,7 +17,8 @@ Ref<> call(PyObject* callable, Args*... args) {
 template <class... Args>
 Ref<> call_method(PyObject* self, PyObject* name, Args*... args) {
   PyObject* argv[] = {nullptr, self, args...};
-  return steal(PyObject_VectorcallMethod(name, argv + 1, (1 + sizeof...(args)) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  return steal(
+      PyObject_VectorcallMethod(name, argv + 1, (1 + sizeof...(args)) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
 inline Ref<> get_attr(PyObject* self, PyObject* name) { return steal(PyObject_GetAttr(self, name)); }

@@ -21,10 +21,10 @@ inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.
 inline constexpr const char* kCreateTaskDoc =
-    PY_VERSION_HEX >= 0x030E0000
-        ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine as an asyncio.Task, or what the factory makes."
-        : "create_task($self, coro, *, name=None, context=None)\n--\n\n"
-          "Schedule a coroutine as an asyncio.Task, or what the factory makes.";
+    PY_VERSION_HEX >= 0x030E0000 ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine as an asyncio.Task, "
+                                   "or what the factory makes."
+                                 : "create_task($self, coro, *, name=None, context=None)\n--\n\n"
+                                   "Schedule a coroutine as an asyncio.Task, or what the factory makes.";
 // The newest CPython this source has been tested on; a newer one gets a warning at import.
 inline constexpr int kNewestTestedMinor = 15;
 

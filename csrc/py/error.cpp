@@ -6,9 +6,7 @@
 
 namespace uvpy::py {
 
-Ref<> os_error(int code) {
-  return steal(PyObject_CallFunction(PyExc_OSError, "is", code, std::strerror(code)));
-}
+Ref<> os_error(int code) { return steal(PyObject_CallFunction(PyExc_OSError, "is", code, std::strerror(code))); }
 
 PyObject* raise_os_error(int code) {
   Ref<> exc = os_error(code);

@@ -122,8 +122,8 @@ PyGetSetDef getter(const char* name, const char* doc) {
 // The setter's argument is null when the attribute is deleted.
 template <auto Get, auto Set>
 PyGetSetDef getset(const char* name, const char* doc) {
-  return {name, &get_attribute<typename Member<decltype(Get)>::Class, Get>,
-          &Setter<decltype(Set)>::template set<Set>, doc, nullptr};
+  return {name, &get_attribute<typename Member<decltype(Get)>::Class, Get>, &Setter<decltype(Set)>::template set<Set>,
+          doc, nullptr};
 }
 
 // A row for a function of the module: (module, args, nargs, kwnames).
