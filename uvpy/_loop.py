@@ -21,7 +21,7 @@ import warnings
 import weakref
 from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from . import _core
 
@@ -62,6 +62,10 @@ class _Watches:
         fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
         events, reader, writer = found
         return selectors.SelectorKey(fileobj, fd, events, (reader, writer))
+
+    def select(self, timeout: float | None = None) -> NoReturn:
+        """RuntimeError: code that polls by itself (nest_asyncio) would take the loop's events away."""
+        raise RuntimeError("uvpy's loop polls natively: it cannot be driven through a selector, as nest_asyncio does")
 
 
 class _WakeupEnd:
@@ -106,8 +110,14 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     environment variable UVPY_GIL sets another default). ValueError for anything else.
     """
 
-    def __init__(self, *, gil: str | None = None) -> None:
-        self._set_gil_policy(os.environ.get("UVPY_GIL") or "adaptive" if gil is None else gil)
+    def __init__(self, *, gil: Literal["adaptive", "plain"] | None = None) -> None:
+        if gil is None:
+            try:
+                self._set_gil_policy(os.environ.get("UVPY_GIL") or "adaptive")
+            except ValueError as exc:
+                raise ValueError(f"the environment variable UVPY_GIL: {exc}") from None
+        else:
+            self._set_gil_policy(gil)
         asyncio.BaseEventLoop.__init__(self)
         self._signal_handlers: dict[int, asyncio.Handle] = {}
         self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
