@@ -5,12 +5,14 @@ crash.
 import asyncio
 import contextlib
 import gc
+import logging
 import socket
 import warnings
 
 from kinds import new_loop
 
 warnings.simplefilter("ignore")
+logging.disable()
 
 
 class Hostile:

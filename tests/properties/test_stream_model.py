@@ -102,10 +102,9 @@ class Plan:
             self.eof = True
 
 
-sizes = st.one_of(
-    st.integers(0, 20),
-    st.sampled_from([1000, 16 * KB, 64 * KB - 1, 64 * KB, 64 * KB + 1]),
-    st.integers(0, 300_000),
+# Sizes of all orders, so that some writes are taken whole, some in part and some not at all.
+sizes = st.sampled_from(
+    [0, 1, 7, 100, 1000, 9000, 16 * KB, 20_000, 50_000, 64 * KB - 1, 64 * KB, 64 * KB + 1, 150_000, 300_000]
 )
 statement = st.one_of(
     st.tuples(st.just("write"), sizes, st.sampled_from(["bytes", "bytes", "bytearray", "view"])),
@@ -121,11 +120,11 @@ statement = st.one_of(
 )
 plans = st.fixed_dictionaries(
     {
-        "statements": st.lists(statement, max_size=25),
-        "end": st.sampled_from(["close", "close", "eof", "eof then close", "abort", "peer closes", "peer resets"]),
+        "statements": st.lists(statement, min_size=4, max_size=25),
+        "end": st.sampled_from(["drained", "eof", "close", "eof then close", "abort", "peer closes", "peer resets"]),
         "in a callback": st.booleans(),
         "busy": st.booleans(),
-        "small buffers": st.booleans(),
+        "big buffers": st.booleans(),
     }
 )
 
@@ -135,7 +134,7 @@ async def carry_out(plan):
     listener = socket.create_server(("127.0.0.1", 0))
     ours, theirs = socket.socket(), None
     try:
-        if plan["small buffers"]:
+        if not plan["big buffers"]:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * KB)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
         ours.connect(listener.getsockname())
@@ -205,6 +204,12 @@ async def end(loop, on, how, in_callback):
     if how == "close":
         await together(loop, in_callback, [on.write, on.write, on.close], [(3,), (4,), ()])
         await read_to_the_end(loop, on)
+    elif how == "drained":
+        await together(loop, in_callback, [on.write, on.write], [(300_000,), (5,)])
+        await read_to_the_end(loop, on, len(on.sent))
+        await on.protocol.until(lambda: on.protocol.events.count("pause") == on.protocol.events.count("resume"))
+        assert on.transport.get_write_buffer_size() == 0
+        on.close()
     elif how in ("eof", "eof then close"):
         await together(loop, in_callback, [on.write, on.write_eof], [(7,), ()])
         if how == "eof then close":
@@ -230,10 +235,10 @@ async def end(loop, on, how, in_callback):
     await on.protocol.lost()
 
 
-async def read_to_the_end(loop, on):
-    """The peer reads all there is, up to the end of file, with the loop running."""
+async def read_to_the_end(loop, on, count=None):
+    """The peer reads all there is, up to the end of file or so many bytes in all, with the loop running."""
     async with asyncio.timeout(LIMIT):
-        while True:
+        while count is None or len(on.received) < count:
             try:
                 chunk = on.peer.recv(256 * KB)
             except BlockingIOError:
@@ -254,7 +259,7 @@ def check(on, how):
     assert flow == ["pause", "resume"] * (len(flow) // 2) + ["pause"] * (len(flow) % 2)
     assert on.transport.is_closing()
     assert on.transport.get_write_buffer_size() == 0
-    if how in ("close", "eof", "eof then close"):
+    if how in ("drained", "close", "eof", "eof then close"):
         same(bytes(on.received), bytes(on.sent))
         assert on.protocol.exc is None
         assert len(flow) % 2 == 0 or how != "eof", "everything was sent, and resume_writing() never came"
