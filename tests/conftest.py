@@ -19,12 +19,11 @@ import os
 import pathlib
 import sys
 
-import hypothesis
 import pytest
 
 sys.path.insert(0, os.fspath(pathlib.Path(__file__).parent))
 
-from support import certs, drive, leaks, peers
+from support import certs, drive, explore, leaks, peers
 
 MAKERS = {"asyncio": asyncio.SelectorEventLoop}
 CLASSES = {"asyncio": asyncio.SelectorEventLoop}
@@ -34,24 +33,7 @@ if os.environ.get("UVPY_TESTS_ORACLE_ONLY") != "1":
     MAKERS["uvpy"] = uvpy.new_event_loop
     CLASSES["uvpy"] = uvpy.Loop
 
-# The same examples in every run, so that a failure is of the change and not of the day; UVPY_TESTS_EXPLORE=N tries
-# N others.
-EXPLORE = int(os.environ.get("UVPY_TESTS_EXPLORE", "0"))
-hypothesis.settings.register_profile(
-    "uvpy",
-    deadline=None,
-    database=None,
-    derandomize=not EXPLORE,
-    max_examples=EXPLORE or 100,
-    # Finding the smallest example of a failure takes longer than a test may; exploring has the time.
-    phases=[p for p in hypothesis.Phase if EXPLORE or p not in (hypothesis.Phase.shrink, hypothesis.Phase.explain)],
-    suppress_health_check=[
-        hypothesis.HealthCheck.function_scoped_fixture,
-        hypothesis.HealthCheck.too_slow,
-        hypothesis.HealthCheck.data_too_large,
-    ],
-)
-hypothesis.settings.load_profile("uvpy")
+explore.load_profile()
 
 WATCHDOG = float(os.environ.get("UVPY_TESTS_WATCHDOG", "60"))  # seconds; a test that hangs ends the run
 

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import strategies as st
 
 from support.drive import in_thread, start_thread
+from support.explore import examples
 
 SCHEDULING = ("soon", "safe", "thread", "past", "far")
 
@@ -232,14 +233,14 @@ def check(make_loop, program, ties):
 
 
 @hypothesis.given(programs)
-@hypothesis.settings(max_examples=250)
+@examples(250)
 def test_programs_give_the_trace_of_the_model(make_loop, program):
     check(make_loop, program, ties=False)
 
 
 @pytest.mark.uvpy_only("heapq, which asyncio uses, does not keep the order of more than two equal deadlines")
 @hypothesis.given(programs)
-@hypothesis.settings(max_examples=250)
+@examples(250)
 def test_programs_with_equal_deadlines(make_loop, program):
     check(make_loop, program, ties=True)
 
@@ -249,7 +250,7 @@ def test_programs_with_equal_deadlines(make_loop, program):
         st.tuples(st.integers(0, 60), st.sampled_from(["keep", "keep", "cancel", "cancel later", "again"])), max_size=40
     )
 )
-@hypothesis.settings(max_examples=60)
+@examples(60)
 def test_timers_are_never_early_nor_lost(make_loop, timers):
     """Timers a few tenths of a millisecond apart: each kept one runs once, by deadline, not before it."""
     loop, ran, expected, later = make_loop(), [], [], []
@@ -289,7 +290,7 @@ def test_timers_are_never_early_nor_lost(make_loop, timers):
 
 
 @hypothesis.given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=12), min_size=1, max_size=3))
-@hypothesis.settings(max_examples=40)
+@examples(40)
 def test_no_wakeup_of_a_parked_loop_is_lost(make_loop, threads):
     """Threads that call now and then, each call awaited by its thread: none waits longer than a moment."""
     loop, waits = make_loop(), []

@@ -13,6 +13,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from support.drive import turns
+from support.explore import examples
 from support.peers import KB, MB, pattern, reset, same
 from support.protocols import HalfOpen
 
@@ -274,7 +275,7 @@ def check(on, how):
 
 
 @hypothesis.given(plans)
-@hypothesis.settings(max_examples=200)
+@examples(200)
 def test_plans_come_to_the_end_that_tcp_promises(make_loop, plan):
     loop, contexts = make_loop(), []
     loop.set_exception_handler(lambda loop, context: contexts.append(context))
@@ -288,7 +289,7 @@ def test_plans_come_to_the_end_that_tcp_promises(make_loop, plan):
 @hypothesis.given(
     st.lists(st.lists(st.integers(0, 70_000), max_size=8), min_size=1, max_size=6), st.booleans(), st.booleans()
 )
-@hypothesis.settings(max_examples=40)
+@examples(40)
 def test_connections_beside_each_other(make_loop, texts, busy, half_close):
     """Several connections written to in the same turns: each peer gets its own text, whole, and nothing else."""
 
