@@ -54,8 +54,9 @@ PyMethodDef functions[] = {
 bool add_types(PyObject* module, ModuleState* state) {
   state->loop_type = core::make_loop_type(module);
   state->handle_type = state->loop_type != nullptr ? core::make_handle_type(module) : nullptr;
-  state->timer_type = state->handle_type != nullptr ? core::make_timer_type(module) : nullptr;
-  state->thread_safe_handle_type = state->timer_type != nullptr ? core::make_thread_safe_handle_type(module) : nullptr;
+  state->timer_type = state->handle_type != nullptr ? core::make_timer_type(module, state->handle_type) : nullptr;
+  state->thread_safe_handle_type =
+      state->timer_type != nullptr ? core::make_thread_safe_handle_type(module, state->handle_type) : nullptr;
   state->tcp_transport_type =
       state->thread_safe_handle_type != nullptr ? net::make_tcp_transport_type(module, state) : nullptr;
   state->unix_transport_type =

@@ -494,7 +494,7 @@ def listen(
     Where `accept_tls` is given it gets each socket with the client's address, in place of a transport.
     """
 
-def stop_listening(loop: Loop, fd: int) -> None:
+def stop_listening(loop: Loop, sock: socket.socket) -> None:
     """Accept on a descriptor no more; nothing where nobody does."""
 
 def before_fork() -> None:

@@ -230,7 +230,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         self.create_task(self._accept_connection2(protocol_factory, conn, extra, sslcontext, server, *timeouts, **more))
 
     def _stop_serving(self, sock: socket.socket) -> None:
-        _core.stop_listening(self, sock.fileno())
+        _core.stop_listening(self, sock)
         path = sock.getsockname() if sock in self._unix_server_sockets else None
         _Selector._stop_serving(self, sock)
         if path is not None:

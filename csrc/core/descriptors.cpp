@@ -30,11 +30,12 @@ int file_number(const ModuleState& state, PyObject* fd) {
   }
   int overflow = 0;
   const long value = PyLong_AsLongAndOverflow(number.get(), &overflow);
-  if (overflow != 0 || value < 0 || value > INT_MAX) {
+  if (overflow < 0 || (overflow == 0 && value < 0)) {
     PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number.get());
     return -1;
   }
-  return static_cast<int>(value);
+  // A number that no descriptor has: the kernel will say so.
+  return overflow > 0 || value > INT_MAX ? INT_MAX : static_cast<int>(value);
 }
 
 }  // namespace
@@ -131,7 +132,9 @@ PyObject* Loop::watched(PyObject* fd) {
   }
   PyObject* reader = watchers_.handle(number, kReadable);
   PyObject* writer = watchers_.handle(number, kWritable);
-  return Py_BuildValue("(IOO)", mask, reader != nullptr ? reader : Py_None, writer != nullptr ? writer : Py_None);
+  // Held before the tuple is made, which may collect.
+  return Py_BuildValue("(INN)", mask, Py_NewRef(reader != nullptr ? reader : Py_None),
+                       Py_NewRef(writer != nullptr ? writer : Py_None));
 }
 
 PyObject* Loop::wakeup_fd() {

@@ -11,6 +11,7 @@
 #include "core/timer.h"
 #include "py/call.h"
 #include "py/method.h"
+#include "py/type.h"
 
 namespace uvpy::core {
 
@@ -235,16 +236,7 @@ namespace {
 
 static_assert(offsetof(py::Object<Handle>, state) == offsetof(py::Object<ThreadSafeHandle>, state));
 
-template <class T>
-std::span<PyMemberDef> members() {
-  static PyMemberDef rows[] = {
-      {"__weaklistoffset__", T_PYSSIZET, offsetof(py::Object<T>, weakrefs), READONLY, nullptr},
-      {nullptr, 0, 0, 0, nullptr},
-  };
-  return rows;
-}
-
-PyGetSetDef handle_attributes[] = {
+PyGetSetDef attributes[] = {
     py::getter<&Handle::get_class>("__class__", "asyncio.Handle, so that isinstance() holds."),
     py::getter<&Handle::get_callback>("_callback", "The callback; None once cancelled."),
     py::getter<&Handle::get_args>("_args", "Its positional arguments; None once cancelled."),
@@ -256,7 +248,7 @@ PyGetSetDef handle_attributes[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyMethodDef handle_methods[] = {
+PyMethodDef methods[] = {
     py::method<&Handle::cancel>("cancel", "Cancel the callback. Calling it again, or after the run, does nothing."),
     py::method<&Handle::cancelled>("cancelled", "Whether the callback was cancelled."),
     py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
@@ -267,13 +259,6 @@ PyMethodDef handle_methods[] = {
 
 PyGetSetDef thread_safe_attributes[] = {
     py::getter<&ThreadSafeHandle::get_thread_safe_class>("__class__", "The class of asyncio that isinstance() sees."),
-    py::getter<&Handle::get_callback>("_callback", "The callback; None once cancelled."),
-    py::getter<&Handle::get_args>("_args", "Its positional arguments; None once cancelled."),
-    py::getter<&Handle::get_cancelled>("_cancelled", "Whether cancel() was called."),
-    py::getter<&Handle::get_loop>("_loop", "The loop."),
-    py::getter<&Handle::get_context>("_context", "The contextvars.Context that the callback runs in."),
-    py::getter<&Handle::get_source_traceback>("_source_traceback", "Where it was made, in debug mode."),
-    py::getter<&Handle::get_repr>("_repr", "The text kept by cancel() in debug mode."),
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -282,48 +267,29 @@ PyMethodDef thread_safe_methods[] = {
                                                    "Cancel the callback; in another thread wait while it runs."),
     py::method<&ThreadSafeHandle::cancelled_and_wait>(
         "cancelled", "Whether it was cancelled; in another thread wait while it runs."),
-    py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
-    py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
-    py::method<&Handle::repr_info>("_repr_info", "The parts of the repr."),
     {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
 
 PyTypeObject* make_handle_type(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>("A callback scheduled on a uvpy loop; see asyncio.Handle.")},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Handle>::dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Handle>::traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Handle>::clear)},
+  const PyType_Slot more[] = {
       {Py_tp_repr, reinterpret_cast<void*>(&handle_repr)},
-      {Py_tp_members, members<Handle>().data()},
-      {Py_tp_getset, handle_attributes},
-      {Py_tp_methods, handle_methods},
-      {0, nullptr},
+      {Py_tp_getset, attributes},
+      {Py_tp_methods, methods},
   };
-  PyType_Spec spec = {
-      "uvpy._core.Handle", sizeof(py::Object<Handle>), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
-  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+  return py::make_type<Handle>(module, {"uvpy._core.Handle", "A callback scheduled on a uvpy loop; see asyncio.Handle.",
+                                        more, py::kClosedType | Py_TPFLAGS_BASETYPE});
 }
 
-PyTypeObject* make_thread_safe_handle_type(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>("A callback scheduled with call_soon_threadsafe; see asyncio.Handle.")},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<ThreadSafeHandle>::dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<ThreadSafeHandle>::traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<ThreadSafeHandle>::clear)},
-      {Py_tp_repr, reinterpret_cast<void*>(&handle_repr)},
-      {Py_tp_members, members<ThreadSafeHandle>().data()},
+PyTypeObject* make_thread_safe_handle_type(PyObject* module, PyTypeObject* handle_type) {
+  const PyType_Slot more[] = {
       {Py_tp_getset, thread_safe_attributes},
       {Py_tp_methods, thread_safe_methods},
-      {0, nullptr},
   };
-  PyType_Spec spec = {
-      "uvpy._core.ThreadSafeHandle", sizeof(py::Object<ThreadSafeHandle>), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
-  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+  return py::make_type<ThreadSafeHandle>(
+      module, {"uvpy._core.ThreadSafeHandle", "A callback scheduled with call_soon_threadsafe; see asyncio.Handle.",
+               more, py::kClosedType, reinterpret_cast<PyObject*>(handle_type)});
 }
 
 }  // namespace uvpy::core

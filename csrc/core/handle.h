@@ -88,7 +88,8 @@ class ThreadSafeHandle : public Handle {
 PyObject* args_tuple(PyObject* args, unsigned nargs);
 
 PyTypeObject* make_handle_type(PyObject* module);
-PyTypeObject* make_thread_safe_handle_type(PyObject* module);
+// A kind of Handle, in Python too.
+PyTypeObject* make_thread_safe_handle_type(PyObject* module, PyTypeObject* handle_type);
 // repr of a handle of any kind: the interpreter's own text.
 PyObject* handle_repr(PyObject* self);
 

@@ -133,10 +133,22 @@ void Interrupt::on_ready(void* owner) {
   }
 }
 
+void Interrupt::after_fork_in_child(Loop& loop) {
+  if (active_) {
+    // The pipe is the parent's: a signal of the child must not wake it.
+    active_ = false;
+    if (set_wakeup_fd(loop.state(), users_, false) == -2) {
+      PyErr_Clear();
+      set_wakeup_fd(loop.state(), -1, false);
+      PyErr_Clear();
+    }
+  }
+}
+
 void Interrupt::close(Loop& loop) {
   if (read_ >= 0) {
     ++loop.watchers().foreign_;
-    loop.watchers().remove_native(read_);
+    loop.watchers().remove_native(loop, read_, &loop);
     ::close(read_);
     ::close(write_);
     read_ = write_ = -1;

@@ -21,6 +21,7 @@ class Interrupt {
   int write_end(Loop& loop);
   // Whether signals are this loop's business now.
   bool active() const { return active_; }
+  void after_fork_in_child(Loop& loop);
   void close(Loop& loop);
 
  private:

@@ -108,11 +108,9 @@ void Loop::close_uv() {
   }
   interrupt_.close(*this);
   watchers_.close(&Loop::on_closed);
-  for (Resource* r = resources_.first(); r != nullptr;) {
-    Resource* next = Resources::next(r);
-    py::Ref<> alive = py::borrow(r->object());
-    r->end_with_loop();
-    r = next;
+  while (Resource* resource = resources_.take_to_end()) {
+    py::Ref<> alive = py::borrow(resource->object());
+    resource->end_with_loop();
   }
   prepare_.close(&Loop::on_closed);
   check_.close(&Loop::on_closed);
@@ -174,6 +172,7 @@ void Loop::before_fork() {
 
 void Loop::after_fork_in_child() {
   foreign_ = true;
+  interrupt_.after_fork_in_child(*this);
   running_ = running_ && thread_id_ == PyThread_get_thread_ident();
 }
 
@@ -198,6 +197,8 @@ int Loop::visit(visitproc visit, void* arg) {
 }
 
 void Loop::clear() {
+  // Nobody can reach the loop any more. One whose __del__ failed (warnings may be errors) is still open.
+  close_uv();
   ready_.clear();
   later_.clear();
   timers_.clear();

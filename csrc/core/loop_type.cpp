@@ -5,6 +5,7 @@
 #include "core/loop.h"
 #include "py/call.h"
 #include "py/method.h"
+#include "py/type.h"
 
 namespace uvpy::core {
 
@@ -22,8 +23,21 @@ PyObject* Loop::core_stats() {
 
 PyObject* Loop::debug_handles() {
   py::Ref<> list = py::steal(PyList_New(0));
-  for (Resource* r = list ? resources_.first() : nullptr; r != nullptr; r = Resources::next(r)) {
-    py::Ref<> row = py::steal(r->describe());
+  // Describing allocates, which may collect and end resources: each is held first, with its object.
+  py::Ref<> held = py::steal(PyList_New(0));
+  py::Array<Resource*> found;
+  if (!list || !held || !found.reserve(resources_.count())) {
+    return nullptr;
+  }
+  std::size_t count = 0;
+  for (Resource* r = resources_.first(); r != nullptr && count < found.capacity(); r = Resources::next(r)) {
+    if (PyList_Append(held.get(), r->object()) < 0) {
+      return nullptr;
+    }
+    found[count++] = r;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    py::Ref<> row = py::steal(found[i]->describe());
     if (!row || PyList_Append(list.get(), row.get()) < 0) {
       return nullptr;
     }
@@ -127,17 +141,22 @@ int Loop::set_task_factory(PyObject* value) {
 }
 
 PyObject* Loop::get_ready() {
-  py::Ref<> list = py::steal(PyList_New(static_cast<Py_ssize_t>(ready_.size())));
+  // Appending allocates nothing that the collector knows; making the list may collect, and so change the ring.
+  py::Ref<> list = py::steal(PyList_New(0));
   for (std::size_t i = 0; list && i < ready_.size(); ++i) {
-    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(ready_.at(i)));
+    if (PyList_Append(list.get(), ready_.at(i)) < 0) {
+      return nullptr;
+    }
   }
   return list.release();
 }
 
 PyObject* Loop::get_scheduled() {
-  py::Ref<> list = py::steal(PyList_New(static_cast<Py_ssize_t>(timers_.size())));
+  py::Ref<> list = py::steal(PyList_New(0));
   for (std::size_t i = 0; list && i < timers_.size(); ++i) {
-    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(timers_.at(i)->object()));
+    if (PyList_Append(list.get(), timers_.at(i)->object()) < 0) {
+      return nullptr;
+    }
   }
   return list.release();
 }
@@ -268,21 +287,15 @@ PyMethodDef methods[] = {
 }  // namespace
 
 PyTypeObject* make_loop_type(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>("The native half of uvpy.Loop.")},
+  const PyType_Slot more[] = {
       {Py_tp_new, reinterpret_cast<void*>(&loop_new)},
       {Py_tp_init, reinterpret_cast<void*>(&loop_init)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Loop>::dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Loop>::traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Loop>::clear)},
       {Py_tp_setattro, reinterpret_cast<void*>(&loop_setattro)},
       {Py_tp_getset, attributes},
       {Py_tp_methods, methods},
-      {0, nullptr},
   };
-  PyType_Spec spec = {"uvpy._core.Loop", sizeof(py::Object<Loop>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE, slots};
-  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+  return py::make_type<Loop>(module, {"uvpy._core.Loop", "The native half of uvpy.Loop.", more,
+                                      Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE});
 }
 
 Loop* loop_of(PyObject* module, PyObject* object) {

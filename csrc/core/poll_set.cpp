@@ -34,7 +34,7 @@ int PollSet::open() {
   return fd_ < 0 ? errno : 0;
 }
 
-int PollSet::watch(int fd, unsigned before, unsigned wanted) {
+int PollSet::watch(int fd, unsigned before, unsigned wanted, bool* anew) {
   epoll_event event{};
   event.data.fd = fd;
   event.events = ((wanted & kReadable) != 0 ? static_cast<unsigned>(EPOLLIN) : 0U) |
@@ -46,6 +46,9 @@ int PollSet::watch(int fd, unsigned before, unsigned wanted) {
   int result = epoll_ctl(fd_, before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
   if (result < 0 && errno == ENOENT) {
     result = epoll_ctl(fd_, EPOLL_CTL_ADD, fd, &event);
+    if (anew != nullptr) {
+      *anew = result == 0;
+    }
   } else if (result < 0 && errno == EEXIST) {
     result = epoll_ctl(fd_, EPOLL_CTL_MOD, fd, &event);
   }
@@ -74,7 +77,7 @@ int PollSet::open() {
   return fd_ < 0 ? errno : 0;
 }
 
-int PollSet::watch(int fd, unsigned before, unsigned wanted) {
+int PollSet::watch(int fd, unsigned before, unsigned wanted, bool*) {
   // A filter each; adding one that is there changes nothing, deleting one that is gone is ENOENT and fine.
   int failed = 0;
   for (const unsigned side : {kReadable, kWritable}) {

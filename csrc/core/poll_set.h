@@ -25,8 +25,8 @@ class PollSet {
   // Each gives 0 or an errno.
   int open();
   // Changes what is watched of `fd`. A set that no longer knows the descriptor (it was closed, its number used again)
-  // learns it anew; taking a gone one away is no error.
-  int watch(int fd, unsigned before, unsigned wanted);
+  // learns it anew and says so in `*anew`; taking a gone one away is no error.
+  int watch(int fd, unsigned before, unsigned wanted, bool* anew = nullptr);
   // Fills up to `room` events that are ready now; the number, or a negated errno.
   int ready(PollEvent* events, int room) const;
 

@@ -7,6 +7,9 @@
 
 #include <Python.h>
 
+#include <cstddef>
+#include <initializer_list>
+
 namespace uvpy::core {
 
 class Resource {
@@ -36,6 +39,7 @@ class Resource {
   Resource* next_queued_[2] = {};
   bool queued_[2] = {};
   bool listed_ = false;
+  bool ended_ = false;
 };
 
 // A queue of resources, each in it once at most; kind 0 or 1 names the fields of Resource that it uses.
@@ -92,12 +96,7 @@ class Resources {
   void add(Resource* resource) {
     Py_INCREF(resource->object());
     resource->listed_ = true;
-    resource->previous_ = nullptr;
-    resource->next_ = first_;
-    if (first_ != nullptr) {
-      first_->previous_ = resource;
-    }
-    first_ = resource;
+    link(resource, first_);
     ++count_;
   }
   // Drops the reference, which may be the last: nothing of the resource may be used afterwards.
@@ -108,19 +107,29 @@ class Resources {
     dirty.remove(resource);
     changed.remove(resource);
     resource->listed_ = false;
-    (resource->previous_ != nullptr ? resource->previous_->next_ : first_) = resource->next_;
-    if (resource->next_ != nullptr) {
-      resource->next_->previous_ = resource->previous_;
-    }
+    unlink(resource, resource->ended_ ? ended_ : first_);
     --count_;
     Py_DECREF(resource->object());
+  }
+  // The first that has not been taken so; from then on it is on the list of those that end. Null when there is none.
+  // So the loop can end them one by one, whatever ending one of them does to the others.
+  Resource* take_to_end() {
+    Resource* resource = first_;
+    if (resource != nullptr) {
+      unlink(resource, first_);
+      resource->ended_ = true;
+      link(resource, ended_);
+    }
+    return resource;
   }
   Resource* first() const { return first_; }
   static Resource* next(const Resource* resource) { return resource->next_; }
   std::size_t count() const { return count_; }
   int visit(visitproc visit, void* arg) const {
-    for (Resource* r = first_; r != nullptr; r = r->next_) {
-      Py_VISIT(r->object());
+    for (Resource* list : {first_, ended_}) {
+      for (Resource* r = list; r != nullptr; r = r->next_) {
+        Py_VISIT(r->object());
+      }
     }
     return 0;
   }
@@ -129,7 +138,23 @@ class Resources {
   ResourceQueue changed{1};  // for which libuv will tell the kernel something before the next poll
 
  private:
+  static void link(Resource* resource, Resource*& first) {
+    resource->previous_ = nullptr;
+    resource->next_ = first;
+    if (first != nullptr) {
+      first->previous_ = resource;
+    }
+    first = resource;
+  }
+  static void unlink(Resource* resource, Resource*& first) {
+    (resource->previous_ != nullptr ? resource->previous_->next_ : first) = resource->next_;
+    if (resource->next_ != nullptr) {
+      resource->next_->previous_ = resource->previous_;
+    }
+  }
+
   Resource* first_ = nullptr;
+  Resource* ended_ = nullptr;
   std::size_t count_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "py/call.h"
 #include "py/method.h"
 #include "py/mutant.h"
+#include "py/type.h"
 
 namespace uvpy::core {
 
@@ -152,20 +153,8 @@ Py_hash_t hash(PyObject* self) {
   return when ? PyObject_Hash(when.get()) : -1;
 }
 
-PyMemberDef members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(py::Object<Timer>, weakrefs), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
-
 PyGetSetDef attributes[] = {
     py::getter<&Timer::get_timer_class>("__class__", "asyncio.TimerHandle, so that isinstance() holds."),
-    py::getter<&Handle::get_callback>("_callback", "The callback; None once cancelled."),
-    py::getter<&Handle::get_args>("_args", "Its positional arguments; None once cancelled."),
-    py::getter<&Handle::get_cancelled>("_cancelled", "Whether cancel() was called."),
-    py::getter<&Handle::get_loop>("_loop", "The loop."),
-    py::getter<&Handle::get_context>("_context", "The contextvars.Context that the callback runs in."),
-    py::getter<&Handle::get_source_traceback>("_source_traceback", "Where it was made, in debug mode."),
-    py::getter<&Handle::get_repr>("_repr", "The text kept by cancel() in debug mode."),
     py::getter<&Timer::when>("_when", "The deadline in seconds of loop.time()."),
     py::getter<&Timer::get_scheduled>("_scheduled", "Whether it waits for its deadline."),
     {nullptr, nullptr, nullptr, nullptr, nullptr},
@@ -178,34 +167,22 @@ PyObject* repr_info(PyObject* self, PyObject*) {
 
 PyMethodDef methods[] = {
     py::method<&Timer::cancel_timer>("cancel", "Cancel the timer. Calling it again, or after the run, does nothing."),
-    py::method<&Handle::cancelled>("cancelled", "Whether the timer was cancelled."),
     py::method<&Timer::when>("when", "The deadline in seconds of loop.time(), as it was given to call_at()."),
-    py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
-    py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
     {"_repr_info", &repr_info, METH_NOARGS, "The parts of the repr."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
 
-PyTypeObject* make_timer_type(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>("A timer of a uvpy loop; see asyncio.TimerHandle.")},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Timer>::dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Timer>::traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Timer>::clear)},
-      {Py_tp_repr, reinterpret_cast<void*>(&handle_repr)},
+PyTypeObject* make_timer_type(PyObject* module, PyTypeObject* handle_type) {
+  const PyType_Slot more[] = {
       {Py_tp_richcompare, reinterpret_cast<void*>(&compare)},
       {Py_tp_hash, reinterpret_cast<void*>(&hash)},
-      {Py_tp_members, members},
       {Py_tp_getset, attributes},
       {Py_tp_methods, methods},
-      {0, nullptr},
   };
-  PyType_Spec spec = {
-      "uvpy._core.Timer", sizeof(py::Object<Timer>), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
-  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+  return py::make_type<Timer>(module, {"uvpy._core.Timer", "A timer of a uvpy loop; see asyncio.TimerHandle.", more,
+                                       py::kClosedType, reinterpret_cast<PyObject*>(handle_type)});
 }
 
 }  // namespace uvpy::core

@@ -74,6 +74,7 @@ class TimerHeap {
   std::uint64_t created_ = 0;
 };
 
-PyTypeObject* make_timer_type(PyObject* module);
+// A kind of Handle, in Python too.
+PyTypeObject* make_timer_type(PyObject* module, PyTypeObject* handle_type);
 
 }  // namespace uvpy::core

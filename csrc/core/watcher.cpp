@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "core/watcher.h"
 
-#include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "core/handle.h"
 #include "core/loop.h"
@@ -36,29 +37,45 @@ int Watchers::arm(Loop& loop) {
   return started.ok() ? 0 : started.error();
 }
 
+int Watchers::tell_kernel(Loop& loop, int fd, unsigned before, unsigned wanted, bool* anew) {
+  return loop.is_foreign() ? 0 : set_.watch(fd, before, wanted, anew);  // a child leaves the parent's set alone
+}
+
+unsigned Watchers::mask(int fd) const {
+  return fd >= 0 && static_cast<std::size_t>(fd) < table_.capacity() ? table_[static_cast<std::size_t>(fd)].mask() : 0;
+}
+
 bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle) {
-  if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
-    return false;
-  }
-  auto& watch = table_[static_cast<std::size_t>(fd)];
-  const unsigned before = watch.mask();
-  const int error = set_.watch(fd, before, before | side);
+  // The kernel first: a number that means nothing must not cost a table of its size.
+  const unsigned before = mask(fd);
+  bool anew = false;
+  const int error = tell_kernel(loop, fd, before, before | side, &anew);
   if (error != 0) {
     py::raise_os_error(error);
     return false;
   }
+  if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
+    tell_kernel(loop, fd, side, 0, nullptr);
+    return false;
+  }
   use(loop);
+  auto& watch = table_[static_cast<std::size_t>(fd)];
   if (before == 0) {
     ++foreign_;
   }
-  PyObject*& place = side == kReadable ? watch.reader : watch.writer;
-  py::Ref<> old = py::steal(place);
-  place = handle.release();
-  return !old || cancel(old.get());
+  // What was watched under that number before another file got it is over.
+  py::Ref<> stale =
+      anew ? py::steal(std::exchange(side == kReadable ? watch.writer : watch.reader, nullptr)) : py::Ref<>();
+  if (anew) {
+    watch.ready = nullptr;
+    watch.owner = nullptr;
+    tell_kernel(loop, fd, side, side, nullptr);
+  }
+  py::Ref<> old = py::steal(std::exchange(side == kReadable ? watch.reader : watch.writer, handle.release()));
+  return (!stale || cancel(stale.get())) && (!old || cancel(old.get()));
 }
 
 int Watchers::remove(Loop& loop, int fd, unsigned side) {
-  static_cast<void>(loop);
   if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
     return 0;
   }
@@ -73,7 +90,7 @@ int Watchers::remove(Loop& loop, int fd, unsigned side) {
   const unsigned wanted = watch.mask();
   if (wanted != before) {
     // A descriptor closed behind our back has left the set by itself.
-    set_.watch(fd, before, wanted);
+    tell_kernel(loop, fd, before, wanted, nullptr);
     if (wanted == 0) {
       --foreign_;
     }
@@ -101,36 +118,38 @@ PyObject* Watchers::handle(int fd, unsigned side) const {
 }
 
 int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
+  const unsigned before = mask(fd);
+  const int error = tell_kernel(loop, fd, before, before | kReadable, nullptr);
+  if (error != 0) {
+    return error;
+  }
   if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
     PyErr_Clear();
+    tell_kernel(loop, fd, kReadable, before, nullptr);
     return ENOMEM;
   }
+  use(loop);
   auto& watch = table_[static_cast<std::size_t>(fd)];
-  const unsigned before = watch.mask();
-  const int failed = set_.watch(fd, before, before | kReadable);
-  if (failed == 0) {
-    use(loop);
-    watch.ready = ready;
-    watch.owner = owner;
-    if (before == 0) {
-      ++foreign_;
-    }
+  watch.ready = ready;
+  watch.owner = owner;
+  if (before == 0) {
+    ++foreign_;
   }
-  return failed;
+  return 0;
 }
 
-void Watchers::remove_native(int fd) {
+void Watchers::remove_native(Loop& loop, int fd, const void* owner) {
   if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
     return;
   }
   auto& watch = table_[static_cast<std::size_t>(fd)];
-  if (watch.ready == nullptr) {
-    return;
+  if (watch.ready == nullptr || watch.owner != owner) {
+    return;  // the number is somebody else's by now
   }
   const unsigned before = watch.mask();
   watch.ready = nullptr;
   watch.owner = nullptr;
-  set_.watch(fd, before, watch.mask());
+  tell_kernel(loop, fd, before, watch.mask(), nullptr);
   if (watch.mask() == 0) {
     --foreign_;
   }

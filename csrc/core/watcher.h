@@ -35,7 +35,7 @@ class Watchers {
 
   // The same for our own: `ready` is called when the descriptor is readable. An errno, or 0.
   int add_native(Loop& loop, int fd, Ready ready, void* owner);
-  void remove_native(int fd);
+  void remove_native(Loop& loop, int fd, const void* owner);
 
   // A transport's descriptor is its own: add_reader refuses it. Borrowed; forgotten by null.
   bool set_transport(int fd, PyObject* transport);
@@ -70,6 +70,8 @@ class Watchers {
     }
   };
   void use(Loop& loop);
+  unsigned mask(int fd) const;
+  int tell_kernel(Loop& loop, int fd, unsigned before, unsigned wanted, bool* anew);
   void dispatch(Loop& loop);
   void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
   static void on_poll(uv_poll_t* handle, int status, int events);

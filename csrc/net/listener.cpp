@@ -14,6 +14,7 @@
 #include "py/args.h"
 #include "py/call.h"
 #include "py/method.h"
+#include "py/type.h"
 
 namespace uvpy::net {
 
@@ -44,7 +45,7 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
   if (fd < 0) {
     return false;
   }
-  stop_listening(loop, fd);
+  stop_listening(loop, sock);
   py::Ref<> self = py::steal(py::create<Listener>(loop.state().listener_type));
   if (!self) {
     return false;
@@ -72,11 +73,11 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
   return true;
 }
 
-void Listener::stop_listening(core::Loop& loop, int fd) {
+void Listener::stop_listening(core::Loop& loop, PyObject* sock) {
   for (core::Resource* r = loop.resources().first(); r != nullptr; r = core::Resources::next(r)) {
     if (Py_TYPE(r->object()) == loop.state().listener_type) {
       auto* listener = py::state_of<Listener>(r->object());
-      if (listener->fd_ == fd) {
+      if (listener->sock_.get() == sock) {
         listener->stop();
         return;
       }
@@ -101,7 +102,7 @@ void Listener::stop() {
   stopped_ = true;
   if (watching_) {
     watching_ = false;
-    loop().watchers().remove_native(fd_);
+    loop().watchers().remove_native(loop(), fd_, this);
   }
   loop().resources().remove(this);  // may be the last reference
 }
@@ -120,7 +121,7 @@ void Listener::on_ready(void* owner) {
 }
 
 void Listener::accept_ready() {
-  for (Py_ssize_t i = 0; i < backlog_ && watching_ && !loop().is_leaving(); ++i) {
+  for (Py_ssize_t i = 0; i < backlog_ && watching_ && !loop().is_leaving() && !loop().is_foreign(); ++i) {
     sockaddr_storage peer{};
     socklen_t size = 0;
     const int fd = accept_client(fd_, &peer, &size);
@@ -145,7 +146,7 @@ bool Listener::out_of_resources(int code) {
   }
   // The socket stays readable: without a pause the loop would spin. The waiting clients are served afterwards.
   watching_ = false;
-  loop().watchers().remove_native(fd_);
+  loop().watchers().remove_native(loop(), fd_, this);
   const ModuleState& state = loop().state();
   py::Ref<> exc = py::os_error(code);
   py::Ref<> shown = exc ? py::call(state.transport_socket, sock_.get()) : py::Ref<>();
@@ -267,17 +268,16 @@ PyObject* listen(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyOb
 }
 
 PyObject* stop_listening(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"loop", "fd"};
+  static constexpr const char* kNames[] = {"loop", "sock"};
   PyObject* given[2];
   if (!py::parse({"stop_listening", kNames, 2, 2}, args, nargs, kwnames, given)) {
     return nullptr;
   }
   core::Loop* loop = core::loop_of(module, given[0]);
-  const auto fd = loop != nullptr ? static_cast<int>(PyLong_AsLong(given[1])) : -1;
-  if (loop == nullptr || (fd == -1 && PyErr_Occurred() != nullptr)) {
+  if (loop == nullptr) {
     return nullptr;
   }
-  Listener::stop_listening(*loop, fd);
+  Listener::stop_listening(*loop, given[1]);
   Py_RETURN_NONE;
 }
 
@@ -293,18 +293,8 @@ PyMethodDef methods[] = {
 }  // namespace
 
 PyTypeObject* make_listener_type(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>("A listening socket of a uvpy loop.")},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<Listener>::dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<Listener>::traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<Listener>::clear)},
-      {Py_tp_methods, methods},
-      {0, nullptr},
-  };
-  PyType_Spec spec = {
-      "uvpy._core.Listener", sizeof(py::Object<Listener>), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, slots};
-  return reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
+  const PyType_Slot more[] = {{Py_tp_methods, methods}};
+  return py::make_type<Listener>(module, {"uvpy._core.Listener", "A listening socket of a uvpy loop.", more});
 }
 
 }  // namespace uvpy::net

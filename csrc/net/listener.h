@@ -20,8 +20,9 @@ class Listener final : public core::Resource {
   // Starts accepting on a listening Python socket. False with an exception set.
   static bool listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObject* server, Py_ssize_t backlog,
                      PyObject* accept_tls, PyObject* context);
-  // Stops the listener of a descriptor; does nothing where there is none.
-  static void stop_listening(core::Loop& loop, int fd);
+  // Stops the listener of a socket; does nothing where there is none. By the socket: it may be closed already, and its
+  // number another's.
+  static void stop_listening(core::Loop& loop, PyObject* sock);
 
   PyObject* object() const override { return py::object_of(this); }
   void end_with_loop() override { stop(); }
@@ -55,7 +56,7 @@ class Listener final : public core::Resource {
 };
 
 PyTypeObject* make_listener_type(PyObject* module);
-// listen(loop, sock, protocol_factory, server, backlog, accept_tls, context) and stop_listening(loop, fd), functions of
+// listen(loop, sock, protocol_factory, server, backlog, accept_tls, context) and stop_listening(loop, sock), functions of
 // the module.
 PyObject* listen(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* stop_listening(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

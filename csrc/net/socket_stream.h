@@ -14,6 +14,7 @@
 #include "net/stream.h"
 #include "py/call.h"
 #include "py/method.h"
+#include "py/type.h"
 #include "uv/handle.h"
 
 namespace uvpy::net {
@@ -187,12 +188,6 @@ struct StreamTables {
   }
   static PyObject* repr(PyObject* self) { return py::state_of<T>(self)->repr(); }
 
-  static inline PyMemberDef members[] = {
-      {"__weaklistoffset__", T_PYSSIZET, offsetof(py::Object<T>, weakrefs), READONLY, nullptr},
-      {"__dictoffset__", T_PYSSIZET, offsetof(py::Object<T>, dict), READONLY, nullptr},
-      {nullptr, 0, 0, 0, nullptr},
-  };
-
   static inline PyGetSetDef attributes[] = {
       getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
       getter<&Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
@@ -262,22 +257,14 @@ PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char*
                  base->tp_basicsize);
     return nullptr;
   }
-  PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>(doc)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&py::Slots<T>::dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(&py::Slots<T>::traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(&py::Slots<T>::clear)},
-      {Py_tp_finalize, reinterpret_cast<void*>(&py::Slots<T>::finalize)},
+  const PyType_Slot more[] = {
       {Py_tp_repr, reinterpret_cast<void*>(&Tables::repr)},
-      {Py_tp_members, Tables::members},
       {Py_tp_getset, Tables::attributes},
       {Py_tp_methods, Tables::methods},
-      {0, nullptr},
   };
-  PyType_Spec spec = {name, sizeof(py::Object<T>), 0,
-                      // Not immutable: its base is written in Python and is not (an error from 3.14 on).
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  py::Ref<> type = py::steal(PyType_FromModuleAndSpec(module, &spec, state->flow_control_mixin));
+  // Not immutable: its base is written in Python and is not (an error from 3.14 on).
+  py::Ref<> type = py::steal(reinterpret_cast<PyObject*>(
+      py::make_type<T>(module, {name, doc, more, Py_TPFLAGS_DISALLOW_INSTANTIATION, state->flow_control_mixin})));
   py::Ref<> sendfile = py::steal(PyObject_GetAttrString(state->sendfile_mode, "TRY_NATIVE"));
   if (!type || !sendfile || PyObject_SetAttrString(type.get(), "_start_tls_compatible", Py_True) < 0 ||
       PyObject_SetAttrString(type.get(), "_sendfile_compatible", sendfile.get()) < 0) {

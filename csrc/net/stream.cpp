@@ -17,16 +17,22 @@ namespace uvpy::net {
 
 // ---- starting and stopping
 
-void Stream::start() {
+bool Stream::start() {
+  stop_pending_ = false;
   if (!reading_ && stream_is_open()) {
-    stop_pending_ = false;
     const uv::Status started = uv_read_start(stream(), &Stream::on_alloc, &Stream::on_read);
     if (!started.ok()) {
-      fatal_os_error(core::uv_error(started), "Fatal read error on socket transport");
-      return;
+      return fatal_os_error(core::uv_error(started), "Fatal read error on socket transport");
     }
     reading_ = true;
     loop().resources().changed.push(this);
+  }
+  return true;
+}
+
+void Stream::start_again() {
+  if (!start()) {
+    loop().leave_with_error();
   }
 }
 
@@ -52,7 +58,9 @@ PyObject* Stream::start_reading() {
     if (!read_context_ || (unread_ && !schedule_unread())) {
       return nullptr;
     }
-    start();
+    if (!start()) {
+      return nullptr;
+    }
   }
   Py_RETURN_NONE;
 }
@@ -125,7 +133,7 @@ void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
   // One read a turn, as asyncio: libuv would go on while the buffer is filled. Refused a buffer it comes back with
   // UV_ENOBUFS and leaves the rest for the next poll, at no system call. So it is when the run is to be left.
   if (self->read_turn_ == self->loop().turn() || self->paused_ || self->closing_ || self->unread_ ||
-      self->loop().is_leaving()) {
+      self->loop().is_leaving() || self->loop().is_foreign()) {
     return;
   }
   self->read_turn_ = self->loop().turn();
@@ -185,7 +193,7 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
     if (got > 0) {
       // There is more: go on reading it.
       self->reading_ = false;
-      self->start();
+      self->start_again();
       return;
     }
     if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
@@ -210,7 +218,9 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
   if (count == UV_EOF) {
     self->ended();
   } else {
-    self->fatal_os_error(core::uv_error(static_cast<int>(count)), "Fatal read error on socket transport");
+    if (!self->fatal_os_error(core::uv_error(static_cast<int>(count)), "Fatal read error on socket transport")) {
+      self->loop().leave_with_error();
+    }
   }
 }
 
@@ -283,6 +293,7 @@ bool Stream::schedule_unread() {
 void Stream::ended() {
   if (loop().debug() && !core::debug::log(loop(), "%r received EOF", self_)) {
     loop().leave_with_error();
+    start_again();
     return;
   }
   loop().count_callback();
@@ -290,11 +301,16 @@ void Stream::ended() {
   const int keep_open = keep ? PyObject_IsTrue(keep.get()) : -1;
   if (keep_open < 0) {
     protocol_failed("Fatal error: protocol.eof_received() call failed.");
+    if (!closing_) {
+      start_again();  // the run is left: the next one finds the end again, as asyncio's does
+    }
   } else if (keep_open == 0) {
     py::Ref<> closed = py::steal(close());
     if (!closed) {
       loop().leave_with_error();
     }
+  } else {
+    stop();  // a pause and resume in eof_received() has begun to read again
   }
 }
 
@@ -304,7 +320,9 @@ void Stream::check_descriptor() {
   if (stream_is_open() && !is_our_descriptor()) {
     py::Ref<> exc = py::os_error(EBADF);
     forget_descriptor();
-    fatal_os_error(std::move(exc), "Fatal error: the descriptor was closed behind the transport's back");
+    if (!fatal_os_error(std::move(exc), "Fatal error: the descriptor was closed behind the transport's back")) {
+      loop().leave_with_error();
+    }
   }
 }
 
@@ -338,7 +356,9 @@ PyObject* Stream::close_deferred() {
     if (!loop().check_closed()) {
       return nullptr;
     }
-    schedule_connection_lost(nullptr);
+    if (!schedule_connection_lost(nullptr)) {
+      return nullptr;
+    }
   }
   Py_RETURN_NONE;
 }
@@ -356,23 +376,21 @@ PyObject* Stream::abort() {
   if (conn_lost_ == 0 && !loop().check_closed()) {
     return nullptr;
   }
-  force_close(nullptr);
-  Py_RETURN_NONE;
+  return force_close(nullptr) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* Stream::force_close_method(PyObject* exc) {
-  force_close(exc == Py_None ? nullptr : exc);
-  Py_RETURN_NONE;
+  return force_close(exc == Py_None ? nullptr : exc) ? Py_NewRef(Py_None) : nullptr;
 }
 
-void Stream::force_close(PyObject* exc) {
+bool Stream::force_close(PyObject* exc) {
   if (conn_lost_ > 0) {
-    return;
+    return true;
   }
   queue_.clear();
   closing_ = true;
   stop();
-  schedule_connection_lost(exc);
+  return schedule_connection_lost(exc);
 }
 
 void Stream::settle() {

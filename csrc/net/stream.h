@@ -8,6 +8,7 @@
 #include "net/transport.h"
 #include "net/write_queue.h"
 #include "py/buffer.h"
+#include "uv/status.h"
 
 namespace uvpy::net {
 
@@ -51,7 +52,7 @@ class Stream : public Transport {
   virtual uv_stream_t* stream() = 0;
   virtual bool stream_is_open() const = 0;
 
-  void force_close(PyObject* exc) final;
+  bool force_close(PyObject* exc) final;
   void settle() final;
   PyObject* repr_with(const char* name);
   // Bytes that were written and the kernel has not taken.
@@ -61,7 +62,8 @@ class Stream : public Transport {
 
  private:
   // ---- reading
-  void start();
+  bool start();
+  void start_again();
   void stop();
   void received(ssize_t count, const uv_buf_t* buf);
   bool schedule_unread();
@@ -81,6 +83,7 @@ class Stream : public Transport {
   bool keep(PyObject* object, const char* data, std::size_t size, std::size_t offset);
   void send_queue();
   void start_request();
+  void write_failed(uv::Status status);
   void written(int status);
   void drained();
   bool pause_protocol_if_full();

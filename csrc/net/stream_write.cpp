@@ -176,8 +176,7 @@ bool Stream::send(PyObject* object, const char* data, std::size_t size) {
           return true;
         }
       } else if (sent.code() != UV_EAGAIN) {
-        fatal_os_error(core::uv_error(sent), "Fatal write error on socket transport");
-        return true;
+        return fatal_os_error(core::uv_error(sent), "Fatal write error on socket transport");
       }
       if constexpr (py::mutant("partial-write-lost")) {
         offset = offset > 0 ? size : 0;
@@ -245,6 +244,12 @@ PyObject* Stream::flush_method() {
   Py_RETURN_NONE;
 }
 
+void Stream::write_failed(uv::Status status) {
+  if (!fatal_os_error(core::uv_error(status), "Fatal write error on socket transport")) {
+    loop().leave_with_error();
+  }
+}
+
 // Sends from the front until the kernel refuses; the rest waits in a request.
 void Stream::send_queue() {
   while (!queue_.empty() && stream_is_open()) {
@@ -256,7 +261,7 @@ void Stream::send_queue() {
     }
     const uv::Status sent = uv_try_write(stream(), bufs, count);
     if (!sent.ok() && sent.code() != UV_EAGAIN) {
-      fatal_os_error(core::uv_error(sent), "Fatal write error on socket transport");
+      write_failed(sent);
       return;
     }
     const std::size_t taken = sent.ok() ? static_cast<std::size_t>(sent.code()) : 0;
@@ -284,7 +289,7 @@ void Stream::start_request() {
   const uv::Status queued = uv_write(&request_, stream(), bufs, count, &Stream::on_write);
   if (!queued.ok()) {
     in_flight_.clear();
-    fatal_os_error(core::uv_error(queued), "Fatal write error on socket transport");
+    write_failed(queued);
     return;
   }
   writing_ = true;
@@ -311,7 +316,7 @@ void Stream::written(int status) {
     return;  // lost meanwhile: nobody waits for this
   }
   if (status < 0) {
-    fatal_os_error(core::uv_error(status), "Fatal write error on socket transport");
+    write_failed(status);
     return;
   }
   send_queue();
@@ -353,7 +358,9 @@ void Stream::drained() {
     }
   }
   if (closing_) {
-    schedule_connection_lost(nullptr);
+    if (!schedule_connection_lost(nullptr)) {
+      loop().leave_with_error();
+    }
   } else if (eof_) {
     shutdown_write(false);
   }
@@ -370,7 +377,9 @@ bool Stream::shutdown_write(bool raises) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exc.get())), exc.get());
     return false;
   }
-  fatal_os_error(std::move(exc), "Fatal write error on socket transport");
+  if (!fatal_os_error(std::move(exc), "Fatal write error on socket transport")) {
+    loop().leave_with_error();
+  }
   return false;
 }
 

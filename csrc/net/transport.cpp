@@ -114,16 +114,16 @@ bool Transport::schedule_start(PyObject* waiter) {
 
 // ---- ending
 
-void Transport::schedule_connection_lost(PyObject* exc) {
+bool Transport::schedule_connection_lost(PyObject* exc) {
   ++conn_lost_;
   py::Ref<> method = py::get_attr(self_, loop().state().names._call_connection_lost);
   if (!method || !loop().call_soon_for(method.get(), exc != nullptr ? exc : Py_None)) {
-    loop().leave_with_error();
-    return;
+    return false;
   }
   if constexpr (py::mutant("connection-lost-twice")) {
-    loop().call_soon_for(method.get(), exc != nullptr ? exc : Py_None);
+    return loop().call_soon_for(method.get(), exc != nullptr ? exc : Py_None);
   }
+  return true;
 }
 
 PyObject* Transport::call_connection_lost(PyObject* exc) {
@@ -162,37 +162,33 @@ PyObject* Transport::call_connection_lost(PyObject* exc) {
   Py_RETURN_NONE;
 }
 
-void Transport::fatal_error(PyObject* exc, const char* message) {
-  if (PyErr_GivenExceptionMatches(exc, PyExc_OSError) != 0) {
-    if (loop().debug()) {
-      py::Ref<> text = py::steal(PyUnicode_FromString(message));
-      if (!text || !core::debug::log(loop(), "%r: %s", self_, text.get())) {
-        loop().leave_with_error();
-      }
-    }
-  } else if (!core::report::call_exception_handler(loop(), message, exc, {"transport", self_},
-                                                   {"protocol", protocol_.get()})) {
-    loop().leave_with_error();
+bool Transport::fatal_error(PyObject* exc, const char* message) {
+  bool told = true;
+  if (PyErr_GivenExceptionMatches(exc, PyExc_OSError) == 0) {
+    told =
+        core::report::call_exception_handler(loop(), message, exc, {"transport", self_}, {"protocol", protocol_.get()});
+  } else if (loop().debug()) {
+    py::Ref<> text = py::steal(PyUnicode_FromString(message));
+    told = text && core::debug::log(loop(), "%r: %s", self_, text.get());
   }
+  if (told) {
+    return force_close(exc);
+  }
+  py::SavedError error;  // the connection is lost all the same
   force_close(exc);
+  return false;
 }
 
-void Transport::fatal_os_error(py::Ref<>&& exc, const char* message) {
-  if (!exc) {
-    loop().leave_with_error();
-    return;
-  }
-  fatal_error(exc.get(), message);
-}
+bool Transport::fatal_os_error(py::Ref<>&& exc, const char* message) { return exc && fatal_error(exc.get(), message); }
 
 void Transport::protocol_failed(const char* message) {
   py::Ref<> exc = py::take_error();
   if (py::ends_the_loop(exc.get())) {
     py::restore_error(std::move(exc));
     loop().leave_with_error();
-    return;
+  } else if (!fatal_error(exc.get(), message)) {
+    loop().leave_with_error();
   }
-  fatal_error(exc.get(), message);
 }
 
 void Transport::warn_unclosed() {
@@ -200,10 +196,17 @@ void Transport::warn_unclosed() {
     return;
   }
   py::SavedError error;
+  if (!loop_ended_ && closing_) {
+    return;  // __del__ called by hand, while connection_lost() is on its way
+  }
   if (PyErr_ResourceWarning(self_, 1, "unclosed transport %R", self_) < 0) {
     PyErr_WriteUnraisable(self_);  // warnings may be errors: nobody is there to catch one
   }
-  lost_ = true;
+  if (loop_ended_) {
+    lost_ = true;
+  } else if (!force_close(nullptr)) {  // called by hand: asyncio's closes, too
+    PyErr_WriteUnraisable(self_);
+  }
 }
 
 // ---- extra info

@@ -46,15 +46,16 @@ class Transport : public core::Resource {
   void keep_addresses(const sockaddr_storage* peer, socklen_t peer_size);
   // call_soon(connection_made), call_soon(_start_reading), and the waiter after both.
   bool schedule_start(PyObject* waiter);
-  // call_soon(_call_connection_lost, exc).
-  void schedule_connection_lost(PyObject* exc);
+  // call_soon(_call_connection_lost, exc). Like the others that say bool: false with an exception set, which a method
+  // gives to its caller and a libuv callback to Loop::leave_with_error.
+  bool schedule_connection_lost(PyObject* exc);
   // asyncio's _fatal_error: an OSError is logged in debug mode, anything else goes to the exception handler; then the
   // connection is lost with it.
-  void fatal_error(PyObject* exc, const char* message);
-  void fatal_os_error(py::Ref<>&& exc, const char* message);
+  bool fatal_error(PyObject* exc, const char* message);
+  bool fatal_os_error(py::Ref<>&& exc, const char* message);
   // The current exception of a protocol method: fatal for the connection, or for the run.
   void protocol_failed(const char* message);
-  virtual void force_close(PyObject* exc) = 0;
+  virtual bool force_close(PyObject* exc) = 0;
   // After connection_lost: the descriptor is given back.
   virtual void release_descriptor() = 0;
   // What connection_lost leaves to the stream to settle.

@@ -62,9 +62,16 @@ struct Slots {
         return;  // the finalizer gave the object a new life
       }
     }
+    PyObject_GC_UnTrack(self);
+    // A long chain of objects, each the last owner of the next, must not use up the stack.
+    Py_TRASHCAN_BEGIN(self, dealloc);
+    destroy(self);
+    Py_TRASHCAN_END
+  }
+
+  static void destroy(PyObject* self) {
     PyTypeObject* type = Py_TYPE(self);
     auto* box = reinterpret_cast<Object<T>*>(self);
-    PyObject_GC_UnTrack(self);
     if (T::kWeakrefs && box->weakrefs != nullptr) {
       PyObject_ClearWeakRefs(self);
     }
