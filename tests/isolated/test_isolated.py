@@ -105,6 +105,8 @@ loop = uvpy.new_event_loop()
 import asyncio
 loop.run_until_complete(asyncio.sleep(0))
 loop.close()
+sys.stdout.flush()
+os._exit(0)  # 3.12 aborts at its end when a sub-interpreter has imported asyncio
 """
     done = run_python("-W", "ignore", "-c", body)
     assert done.returncode == 0, done.stderr
