@@ -60,6 +60,7 @@ class Loop;
   X(detach)                         \
   X(done)                           \
   X(eof_received)                   \
+  X(exc_info)                       \
   X(exception)                      \
   X(fileno)                         \
   X(get_buffer)                     \

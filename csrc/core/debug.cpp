@@ -75,4 +75,17 @@ bool log(Loop& loop, const char* format, PyObject* first, PyObject* second, PyOb
   return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state.names.debug, argv, count, nullptr)));
 }
 
+bool log_error(Loop& loop, PyObject* subject, const char* message, PyObject* exc) {
+  const ModuleState& state = loop.state();
+  py::Ref<> format = py::steal(PyUnicode_FromString("%r: %s"));
+  py::Ref<> text = py::steal(PyUnicode_FromString(message));
+  py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
+  py::Ref<> kwnames = py::steal(PyTuple_Pack(1, state.names.exc_info));
+  if (!format || !text || !logger || !kwnames) {
+    return false;
+  }
+  PyObject* argv[] = {logger.get(), format.get(), subject, text.get(), exc};
+  return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state.names.debug, argv, 4, kwnames.get())));
+}
+
 }  // namespace uvpy::core::debug

@@ -25,6 +25,8 @@ bool log_if_slow(Loop& loop, double seconds, PyObject* what);
 
 // base_events.logger.debug(format, *args). False with an exception set.
 bool log(Loop& loop, const char* format, PyObject* first, PyObject* second = nullptr, PyObject* third = nullptr);
+// logger.debug("%r: %s", subject, message, exc_info=exc).
+bool log_error(Loop& loop, PyObject* subject, const char* message, PyObject* exc);
 
 }  // namespace debug
 }  // namespace uvpy::core

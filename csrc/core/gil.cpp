@@ -25,8 +25,8 @@ std::int64_t now_ns() {
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-// The interpreter keeps whole microseconds.
-bool same(double a, double b) { return std::fabs(a - b) < 5e-7; }
+// The interpreter keeps whole microseconds, and loses one where somebody saves a value and sets it again.
+bool same(double a, double b) { return std::fabs(a - b) < 1.5e-6; }
 
 // sys.getswitchinterval(); negative when it fails, which it does not.
 double interval_now(ModuleState* state) {
@@ -79,7 +79,9 @@ void Gil::take_back() {
 void Gil::shorten() {
   SwitchInterval& shared = state_->switch_interval;
   if (shared.waiting == 0) {
-    if (!same(interval_now(state_), kDefaultInterval)) {
+    const double now = interval_now(state_);
+    // The short value with nobody waiting is ours, put back by somebody who had saved it while we waited.
+    if (!same(now, kDefaultInterval) && !same(now, kShortInterval)) {
       return;
     }
     set_interval(state_, kShortInterval);

@@ -184,6 +184,7 @@ bool Loop::nothing_to_poll_for() const {
 }
 
 bool Loop::poll() {
+  timer_mark_ = timers_.created();
   if (foreign_) {
     refuse_foreign();
     return false;
@@ -332,12 +333,7 @@ bool Loop::queue_due_timers() {
   if constexpr (py::mutant("timer-early")) {
     end += 0.005;
   }
-  while (!timers_.empty() && timers_.first_deadline() < end) {
-    if (!ready_.push(timers_.pop())) {
-      return false;
-    }
-  }
-  return true;
+  return timers_.move_due(end, timer_mark_, ready_);
 }
 
 bool Loop::push_ready(py::Ref<>&& handle) {

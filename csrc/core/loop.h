@@ -240,6 +240,7 @@ class Loop {
   unsigned instance_hooks_ = 0;
   std::size_t closing_ = 0;  // handles whose on_close is to come
   std::int64_t dirty_since_ = 0;
+  std::uint64_t timer_mark_ = 0;  // timers made in the poll are for the next turn
   unsigned turn_callbacks_ = 0;
   unsigned last_turn_callbacks_ = 0;
   bool debug_ = false;

@@ -28,6 +28,7 @@ namespace report {
 bool callback_failed(Loop& loop, PyObject* handle, PyObject* callback, PyObject* args, PyObject* exc,
                      PyObject* source_traceback) {
   const ModuleState& state = loop.state();
+  const py::HandledScope handled(exc);
   py::Ref<> source;
   if (state.format_takes_debug) {
     PyObject* argv[] = {callback, args, loop.debug() ? Py_True : Py_False};
@@ -58,6 +59,7 @@ bool callback_failed(Loop& loop, PyObject* handle, PyObject* callback, PyObject*
 
 bool call_exception_handler(Loop& loop, const char* message, PyObject* exc, Entry first, Entry second) {
   const ModuleState& state = loop.state();
+  const py::HandledScope handled(exc);
   py::Ref<> context = py::steal(PyDict_New());
   py::Ref<> text = py::steal(PyUnicode_FromString(message));
   if (!context || !text || PyDict_SetItem(context.get(), state.names.message, text.get()) < 0 ||

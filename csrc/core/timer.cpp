@@ -49,15 +49,30 @@ bool TimerHeap::push(py::Ref<>&& timer) {
     return false;
   }
   auto* state = py::state_of<Timer>(timer.release());
-  Entry entry{state->when_, created_++, state};
-  if constexpr (py::mutant("timer-order-lost")) {
-    entry.order = UINT64_MAX - entry.order;
-  }
-  sift_up(count_++, entry);
+  sift_up(count_++, Entry{state->when_, created_++, state});
   return true;
 }
 
-py::Ref<> TimerHeap::pop() { return remove(heap_[0].timer); }
+bool TimerHeap::move_due(double end, std::uint64_t mark, ReadyRing& ring) {
+  std::size_t stay = 0;
+  bool ok = true;
+  while (ok && count_ > 0 && heap_[0].when < end) {
+    const Entry first = heap_[0];
+    if (first.order < mark) {
+      ok = ring.push(remove(first.timer));
+    } else if (aside_.reserve(stay + 1)) {
+      aside_[stay++] = first;
+      static_cast<void>(remove(first.timer).release());
+    } else {
+      ok = false;
+    }
+  }
+  while (stay > 0) {
+    --stay;
+    sift_up(count_++, aside_[stay]);  // there is room: it has just come from there
+  }
+  return ok;
+}
 
 py::Ref<> TimerHeap::remove(Timer* timer) {
   const std::size_t place = timer->place_;

@@ -7,7 +7,9 @@
 #include <cstdint>
 
 #include "core/handle.h"
+#include "core/ready.h"
 #include "py/array.h"
+#include "py/mutant.h"
 
 namespace uvpy::core {
 
@@ -47,8 +49,10 @@ class TimerHeap {
 
   // Takes the reference; false with MemoryError set, the reference still the caller's.
   bool push(py::Ref<>&& timer);
-  // The timer with the first deadline; its reference goes to the caller.
-  py::Ref<> pop();
+  // Moves the timers with a deadline before `end` to the ring, in order. Those made since `mark` (a value of created())
+  // stay: they are for the next turn. False with MemoryError set.
+  bool move_due(double end, std::uint64_t mark, ReadyRing& ring);
+  std::uint64_t created() const { return created_; }
   // Takes a timer out wherever it is; its reference goes to the caller. Null when it is not in the heap.
   py::Ref<> remove(Timer* timer);
   // Lets all timers go.
@@ -70,6 +74,7 @@ class TimerHeap {
   void sift_down(std::size_t place, const Entry& entry);
 
   py::Array<Entry> heap_;
+  py::Array<Entry> aside_;
   std::size_t count_ = 0;
   std::uint64_t created_ = 0;
 };

@@ -168,8 +168,7 @@ bool Transport::fatal_error(PyObject* exc, const char* message) {
     told =
         core::report::call_exception_handler(loop(), message, exc, {"transport", self_}, {"protocol", protocol_.get()});
   } else if (loop().debug()) {
-    py::Ref<> text = py::steal(PyUnicode_FromString(message));
-    told = text && core::debug::log(loop(), "%r: %s", self_, text.get());
+    told = core::debug::log_error(loop(), self_, message, exc);
   }
   if (told) {
     return force_close(exc);

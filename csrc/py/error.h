@@ -32,6 +32,22 @@ class SavedError {
 inline Ref<> take_error() { return steal(take_raised()); }
 inline void restore_error(Ref<>&& exc) { put_raised(exc.release()); }
 
+// Makes an exception the one being handled, what sys.exc_info() gives, for its lifetime: code that is called because of
+// it runs as in an `except` block.
+class HandledScope {
+ public:
+  explicit HandledScope(PyObject* exc) : before_(PyErr_GetHandledException()) { PyErr_SetHandledException(exc); }
+  HandledScope(const HandledScope&) = delete;
+  HandledScope& operator=(const HandledScope&) = delete;
+  ~HandledScope() {
+    PyErr_SetHandledException(before_);
+    Py_XDECREF(before_);
+  }
+
+ private:
+  PyObject* before_;
+};
+
 // SystemExit and KeyboardInterrupt end the loop; everything else is reported and the loop goes on.
 inline bool ends_the_loop(PyObject* exc) {
   return PyErr_GivenExceptionMatches(exc, PyExc_SystemExit) != 0 ||
