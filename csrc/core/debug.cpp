@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "core/debug.h"
 
+#include "core/handle.h"
 #include "core/loop.h"
 #include "py/call.h"
 
@@ -39,25 +40,29 @@ bool run_timed(Loop& loop, PyObject* handle) {
     timed = loop.time_now(&end);
     loop.set_current_handle(nullptr);
   }
-  return ok && timed && log_if_slow(loop, end - start, handle);
-}
-
-bool log_if_slow(Loop& loop, double seconds, PyObject* what) {
-  const ModuleState& state = loop.state();
-  py::Ref<> limit = py::get_attr(loop.object(), state.names.slow_callback_duration);
-  py::Ref<> took = py::steal(PyFloat_FromDouble(seconds));
-  if (!limit || !took) {
+  if (!ok || !timed) {
     return false;
   }
-  const int slow = PyObject_RichCompareBool(took.get(), limit.get(), Py_GE);
+  const int slow = is_slow(loop, end - start);
   if (slow <= 0) {
     return slow == 0;
   }
-  py::Ref<> text = py::call(state.format_handle, what);
+  py::Ref<> text = py::call(loop.state().format_handle, py::state_of<Handle>(handle)->shown());
+  return text && log_slow(loop, end - start, text.get());
+}
+
+int is_slow(Loop& loop, double seconds) {
+  py::Ref<> limit = py::get_attr(loop.object(), loop.state().names.slow_callback_duration);
+  py::Ref<> took = limit ? py::steal(PyFloat_FromDouble(seconds)) : py::Ref<>();
+  return took ? PyObject_RichCompareBool(took.get(), limit.get(), Py_GE) : -1;
+}
+
+bool log_slow(Loop& loop, double seconds, PyObject* text) {
+  const ModuleState& state = loop.state();
+  py::Ref<> took = py::steal(PyFloat_FromDouble(seconds));
   py::Ref<> format = py::steal(PyUnicode_FromString("Executing %s took %.3f seconds"));
   py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
-  return text && format && logger &&
-         py::call_method(logger.get(), state.names.warning, format.get(), text.get(), took.get());
+  return took && format && logger && py::call_method(logger.get(), state.names.warning, format.get(), text, took.get());
 }
 
 bool log(Loop& loop, const char* format, PyObject* first, PyObject* second, PyObject* third) {

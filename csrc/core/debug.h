@@ -20,8 +20,10 @@ bool check_call(Loop& loop, PyObject* callback, PyObject* method_name, bool chec
 // Runs a handle and logs it when it took slow_callback_duration or longer. False when the loop must end.
 bool run_timed(Loop& loop, PyObject* handle);
 
-// Logs "Executing %s took %.3f seconds" for `what` (a new text is made only then). False with an exception set.
-bool log_if_slow(Loop& loop, double seconds, PyObject* what);
+// Whether that took slow_callback_duration or longer: 1, 0, or -1 with an exception set.
+int is_slow(Loop& loop, double seconds);
+// Logs "Executing %s took %.3f seconds". False with an exception set.
+bool log_slow(Loop& loop, double seconds, PyObject* text);
 
 // base_events.logger.debug(format, *args). False with an exception set.
 bool log(Loop& loop, const char* format, PyObject* first, PyObject* second = nullptr, PyObject* third = nullptr);

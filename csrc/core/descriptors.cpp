@@ -71,6 +71,10 @@ PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObj
   if (!py::parse_schedule(name, kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
+  if (given.context != nullptr && !py::kReadersTakeContext) {
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument 'context'", name);
+    return nullptr;
+  }
   if ((is_public && !refuse_transport(given.named[0])) || !check_closed()) {
     return nullptr;
   }

@@ -30,6 +30,8 @@ class Handle {
   PyObject* object() const { return py::object_of(this); }
   Loop& loop() const;
   bool is_cancelled() const { return cancelled_; }
+  // What logs name: the handle, or the one of asyncio's own that it runs. Borrowed.
+  PyObject* shown() const { return context_ || !args_ ? object() : args_.get(); }
 
   // Runs the callback in its context. False when an exception is set that ends the loop.
   bool run();

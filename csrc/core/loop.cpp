@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 
@@ -119,6 +120,10 @@ PyObject* Loop::run_forever_cleanup() {
 }
 
 bool Loop::run() {
+  if (!has_backend()) {
+    py::raise_os_error(EBADF);
+    return false;
+  }
   if (!interrupt_.begin(*this)) {
     return false;
   }

@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 
 #include "core/gil.h"
@@ -181,6 +183,7 @@ class Loop {
   bool busy() const { return last_turn_callbacks_ > kHandful || turn_callbacks_ > kHandful; }
   void close_uv();
   static PyObject* refuse_foreign();
+  bool has_backend() const;
   void before_poll();
   static void on_prepare(uv_prepare_t* handle);
   static void on_check(uv_check_t* handle);
@@ -240,6 +243,7 @@ class Loop {
   unsigned instance_hooks_ = 0;
   std::size_t closing_ = 0;  // handles whose on_close is to come
   std::int64_t dirty_since_ = 0;
+  ino_t backend_inode_ = 0;
   std::uint64_t timer_mark_ = 0;  // timers made in the poll are for the next turn
   unsigned turn_callbacks_ = 0;
   unsigned last_turn_callbacks_ = 0;

@@ -1,6 +1,7 @@
 // Making a loop and closing it; what happens to it around a fork; the collector.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cassert>
@@ -48,9 +49,15 @@ bool Loop::open(ModuleState* state) {
   const StandardNumbers taken;
   const uv::Status made = uv_loop_init(&uv_);
   if (!made.ok()) {
+    if (uv_.backend_fd > STDERR_FILENO && fcntl(uv_.backend_fd, F_GETFD) >= 0) {
+      ::close(uv_.backend_fd);  // libuv 1.44 forgets it when a later step fails
+    }
     raise_uv_error(made);
     return false;
   }
+  struct stat backend{};
+  fstat(uv_backend_fd(&uv_), &backend);
+  backend_inode_ = backend.st_ino;
   uv_open_ = true;
   LoopList::add(this);
   // Prepare handles run in reverse order of their start: the one that gives the GIL up is started before any other, and
@@ -87,13 +94,19 @@ Loop::~Loop() {
   std::free(slab_);
 }
 
+bool Loop::has_backend() const {
+  // A program that makes itself a daemon closes every descriptor; libuv aborts where it finds its own gone.
+  struct stat found{};
+  return fstat(uv_backend_fd(&uv_), &found) == 0 && found.st_ino == backend_inode_;
+}
+
 void Loop::close_uv() {
   if (!uv_open_) {
     return;
   }
   uv_open_ = false;
   closed_ = true;
-  if (foreign_) {
+  if (foreign_ || !has_backend()) {
     // The kernel's side of these is the parent's, too: closing would make the parent deaf. The memory is given up.
     prepare_.leak();
     check_.leak();

@@ -20,10 +20,14 @@ bool Protocol::set(core::Loop& loop, PyObject* protocol) {
 
 namespace {
 
-// The text of a slow I/O callback in asyncio's log, beside those of handles.
+// Logs a slow I/O callback as asyncio logs its handle. False with an exception set.
 bool log_slow_call(core::Loop& loop, double seconds, PyObject* protocol, PyObject* name) {
-  py::Ref<> what = py::steal(PyUnicode_FromFormat("<Handle %s.%U()>", Py_TYPE(protocol)->tp_name, name));
-  return what && core::debug::log_if_slow(loop, seconds, what.get());
+  const int slow = core::debug::is_slow(loop, seconds);
+  if (slow <= 0) {
+    return slow == 0;
+  }
+  py::Ref<> text = py::steal(PyUnicode_FromFormat("<Handle %s.%U()>", Py_TYPE(protocol)->tp_name, name));
+  return text && core::debug::log_slow(loop, seconds, text.get());
 }
 
 py::Ref<> call_named(PyObject* protocol, PyObject* name, PyObject* arg) {

@@ -453,7 +453,8 @@ bool water_mark(PyObject* value, Py_ssize_t* mark) {
   constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
   if (PyFloat_Check(value)) {
     const double number = PyFloat_AS_DOUBLE(value);
-    *mark = number >= static_cast<double>(kMost) ? kMost : static_cast<Py_ssize_t>(number);
+    // What is below zero, or no number at all, is refused like any negative mark.
+    *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : -1;
     return true;
   }
   *mark = PyNumber_AsSsize_t(value, nullptr);

@@ -17,6 +17,8 @@ inline constexpr bool kServerKnowsTransports = PY_VERSION_HEX >= 0x030D0000;
 inline constexpr bool kThreadSafeHandles = PY_VERSION_HEX >= 0x030E0000;
 // Since 3.15 a transport keeps the context it was made in; before, resume_reading() took the caller's.
 inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
+// add_reader and add_writer take a context since 3.15.
+inline constexpr bool kReadersTakeContext = PY_VERSION_HEX >= 0x030F0000;
 // writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.
