@@ -39,19 +39,18 @@ bool takes_debug(PyObject* function, bool* answer) {
 }  // namespace
 
 bool ModuleState::fill() {
-#define UVPY_INTERN(name)                         \
-  names.name = PyUnicode_InternFromString(#name); \
-  if (names.name == nullptr) {                    \
-    return false;                                 \
-  }
+  bool ok = true;
+#define UVPY_INTERN(name)                                        \
+  names.name = ok ? PyUnicode_InternFromString(#name) : nullptr; \
+  ok = names.name != nullptr;
   UVPY_NAMES(UVPY_INTERN)
 #undef UVPY_INTERN
-#define UVPY_IMPORT(member, module, attribute)    \
-  if (!import_into(&member, module, attribute)) { \
-    return false;                                 \
-  }
+#define UVPY_IMPORT(member, module, attribute) ok = ok && import_into(&member, module, attribute);
   UVPY_IMPORTS(UVPY_IMPORT)
 #undef UVPY_IMPORT
+  if (!ok) {
+    return false;
+  }
   if (py::kThreadSafeHandles && !import_into(&asyncio_thread_safe_handle, "asyncio.events", "_ThreadSafeHandle")) {
     return false;
   }

@@ -34,6 +34,7 @@ class Loop;
   X(_call_connection_lost)          \
   X(_cancelled)                     \
   X(_check_callback)                \
+  X(_decref_socketios)              \
   X(_deliver_unread)                \
   X(_detach)                        \
   X(_ensure_fd_no_transport)        \

@@ -207,13 +207,19 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         *timeouts: Any,
         **more: Any,
     ) -> None:
-        if not _is_native(sock):
+        if not _is_native(sock) or self._overrides("create_task", "_make_socket_transport", "_make_ssl_transport"):
+            # asyncio's own accepting calls what a subclass has replaced.
             _Selector._start_serving(self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **more)
             return
         accept_tls = None
         if sslcontext is not None:
             accept_tls = functools.partial(self._accept_tls, protocol_factory, sslcontext, server, timeouts, more)
         _core.listen(self, sock, protocol_factory, server, backlog, accept_tls, more.get("context"))
+
+    def _overrides(self, *names: str) -> bool:
+        """Whether a subclass or the instance has a method of its own in place of one of Loop's."""
+        kind = type(self)
+        return any(name in vars(self) or getattr(kind, name) is not getattr(Loop, name) for name in names)
 
     def _accept_tls(
         self,

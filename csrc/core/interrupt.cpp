@@ -99,7 +99,6 @@ void Interrupt::end(Loop& loop) {
   if (!active_) {
     return;
   }
-  active_ = false;
   py::SavedError error;
   const ModuleState& state = loop.state();
   const int ours = set_wakeup_fd(state, users_, false);
@@ -110,7 +109,8 @@ void Interrupt::end(Loop& loop) {
     set_wakeup_fd(state, ours, false);  // set by the program during the run: that one stays
   }
   PyErr_Clear();
-  drain();
+  drain();  // what came last is the program's to hear, too
+  active_ = false;
 }
 
 void Interrupt::drain() const {

@@ -248,15 +248,14 @@ void Loop::before_poll() {
   if (!may_block_) {
     return;
   }
-  bool block = ready_.empty() && later_.empty() && !stopping_ && !leaving_;
+  // What can run the program's code comes first (an overridden time(), writes of it): after the last look at the ring
+  // nothing may fill it any more.
   long ms = -1;
-  if (block) {
-    if (!wait_for_timers(&ms)) {
-      leave_with_error();
-      block = false;
-    }
-    block = block && ms != 0;
+  if (!wait_for_timers(&ms)) {
+    leave_with_error();
   }
+  flush_writes();
+  const bool block = ms != 0 && ready_.empty() && later_.empty() && !stopping_ && !leaving_;
   if (!block) {
     // The time-out is computed after the prepare callbacks, and an active idle handle makes it zero.
     uv_idle_start(idle_.get(), &Loop::on_idle);

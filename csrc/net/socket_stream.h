@@ -139,15 +139,31 @@ class SocketStream : public Stream {
     ++conn_lost_;
     loop().watchers().set_transport(fd_, nullptr);
     release_socket();
+    sock_.reset();
     handle_.get()->io_watcher.fd = -1;
     loop().closing_begins();
     handle_.close(&SocketStream::on_close);
   }
 
-  // The number means another file by now, or none: libuv closes it, so that file keeps it by way of a copy.
+  void leave_descriptor() final {
+    if (!sock_) {
+      release_descriptor();
+    } else if (handle_.is_open()) {
+      loop().watchers().set_transport(fd_, nullptr);
+      close_around();
+      release_socket();
+    }
+  }
+
+  // The number means another file by now, or none.
   void forget_descriptor() final {
     loop().watchers().set_transport(fd_, nullptr);
     detach_socket();
+    close_around();
+  }
+
+  // Closes the handle and lets the number keep what it means: libuv closes it, so a copy is put back.
+  void close_around() {
     const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int flags = fcntl(fd_, F_GETFD);
     loop().closing_begins();

@@ -27,7 +27,8 @@ bool Stream::start() {
     reading_ = true;
     loop().resources().changed.push(this);
   }
-  return true;
+  // A reader that somebody has on the descriptor is replaced, as asyncio's transports replace it.
+  return loop().watchers().remove(loop(), fd_, core::kReadable) >= 0;
 }
 
 void Stream::start_again() {
@@ -49,6 +50,9 @@ void Stream::stop() {
   stop_pending_ = false;
   if (stream_is_open()) {
     uv_read_stop(stream());
+    if (writing_) {
+      loop().resources().changed.push(this);  // the kernel hears of it at the next poll
+    }
   }
 }
 
@@ -149,6 +153,11 @@ void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
     self->offer(buf);
   } else {
     self->loop().leave_with_error();
+  }
+  if (self->loop().is_foreign()) {
+    // get_buffer() forked, and this is the child: the bytes are the parent's.
+    self->read_buffer_.release();
+    *buf = uv_buf_init(nullptr, 0);
   }
 }
 
@@ -365,6 +374,7 @@ PyObject* Stream::close_deferred() {
 
 PyObject* Stream::abort() {
   if (must_defer()) {
+    closing_ = true;
     if (!defer(loop().state().names.abort, nullptr)) {
       return nullptr;
     }
@@ -418,8 +428,7 @@ void Stream::end_with_loop() {
   if (conn_lost_ == 0) {
     conn_lost_ = 1;  // what is written from now on is dropped, as on a lost connection
   }
-  detach_socket();
-  release_descriptor();
+  leave_descriptor();
 }
 
 PyObject* Stream::repr_with(const char* name) {

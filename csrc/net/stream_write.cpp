@@ -22,7 +22,9 @@ namespace {
 
 constexpr std::size_t kPiece = 64 * 1024;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
-constexpr unsigned kVectors = 64;
+// As many as one writev takes (IOV_MAX), and as many as a request of 64 KiB is split into.
+constexpr unsigned kVectors = 1024;
+constexpr unsigned kPieceVectors = 64;
 // asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 constexpr unsigned kWarnAfter = 5;
 // Turns with several writes, of late, from which on a transport gathers.
@@ -274,8 +276,8 @@ void Stream::send_queue() {
 }
 
 void Stream::start_request() {
-  uv_buf_t bufs[kVectors];
-  const unsigned count = queue_.fill(bufs, kVectors, kPiece);
+  uv_buf_t bufs[kPieceVectors];
+  const unsigned count = queue_.fill(bufs, kPieceVectors, kPiece);
   std::size_t size = 0;
   for (unsigned i = 0; i < count; ++i) {
     size += bufs[i].len;
@@ -294,6 +296,9 @@ void Stream::start_request() {
   }
   writing_ = true;
   loop().resources().changed.push(this);
+  if (loop().watchers().remove(loop(), fd_, core::kWritable) < 0) {
+    loop().leave_with_error();
+  }
 }
 
 void Stream::on_write(uv_write_t* request, int status) {
@@ -312,6 +317,9 @@ void Stream::on_write(uv_write_t* request, int status) {
 void Stream::written(int status) {
   writing_ = false;
   in_flight_.clear();
+  if (reading_) {
+    loop().resources().changed.push(this);  // libuv takes back its wish to write
+  }
   if (conn_lost_ > 0) {
     return;  // lost meanwhile: nobody waits for this
   }

@@ -203,6 +203,9 @@ void Transport::warn_unclosed() {
   }
   if (loop_ended_) {
     lost_ = true;
+    if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
+      PyErr_WriteUnraisable(self_);
+    }
   } else if (!force_close(nullptr)) {  // called by hand: asyncio's closes, too
     PyErr_WriteUnraisable(self_);
   }
@@ -244,11 +247,13 @@ bool add_to_io_refs(const ModuleState& state, PyObject* sock, long step) {
 }  // namespace
 
 void Transport::release_socket() {
-  if (held_ && !add_to_io_refs(loop().state(), sock_.get(), -1)) {
-    PyErr_Clear();
+  if (held_) {
+    held_ = false;
+    py::SavedError error;
+    if (!py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
+      PyErr_Clear();
+    }
   }
-  held_ = false;
-  sock_.reset();
 }
 
 bool Transport::hold_socket() {

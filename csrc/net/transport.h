@@ -58,6 +58,9 @@ class Transport : public core::Resource {
   virtual bool force_close(PyObject* exc) = 0;
   // After connection_lost: the descriptor is given back.
   virtual void release_descriptor() = 0;
+  // The loop has closed under the transport: a socket that Python knows stays open, as it does under asyncio's, until the
+  // transport is collected; a bare descriptor is closed.
+  virtual void leave_descriptor() = 0;
   // What connection_lost leaves to the stream to settle.
   virtual void settle() = 0;
 
@@ -70,7 +73,7 @@ class Transport : public core::Resource {
   // Holds the Python socket's descriptor open: its owner's close() only marks it, until detach_socket().
   bool hold_socket();
   void detach_socket();
-  // Gives a socket back to its owner, as it was.
+  // Gives a socket back to its owner, as it was; one that its owner has closed meanwhile closes now.
   void release_socket();
   // Whether the number still means the socket that was opened; somebody may have closed it, and opened another file.
   bool is_our_descriptor() const;
