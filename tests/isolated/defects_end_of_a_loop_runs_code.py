@@ -1,6 +1,7 @@
 """Destructors that the end of a loop calls close what else is open on it: the loop ends each thing once, whole."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 import warnings
@@ -22,10 +23,8 @@ class Ends:
 
     def __del__(self):
         for act in self.acts:
-            try:
+            with contextlib.suppress(RuntimeError, ValueError, OSError):
                 act()
-            except (RuntimeError, ValueError, OSError):
-                pass
             gc.collect()
         ran.append(len(self.acts))
 

@@ -1,4 +1,6 @@
-"""What a child does to the loop that it has from its parent is its own affair: the parent goes on hearing everything."""
+"""What a child does to the loop that it has from its parent is its own affair: the parent goes on hearing
+everything.
+"""
 
 import asyncio
 import contextlib

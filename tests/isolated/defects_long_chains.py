@@ -5,7 +5,7 @@ import threading
 
 from kinds import new_loop
 
-DEPTH = 12_000
+DEPTH = 30_000
 loop = new_loop()
 loop.set_debug(False)  # in debug mode each handle keeps a traceback
 
@@ -59,7 +59,7 @@ def work():
     gc.collect()
 
 
-threading.stack_size(512 * 1024)  # a deep recursion shows at once
+threading.stack_size(1024 * 1024)  # a deep recursion shows at once
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
