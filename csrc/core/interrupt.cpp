@@ -86,7 +86,15 @@ bool Interrupt::begin(Loop& loop) {
   if (!open(loop)) {
     return false;
   }
-  const int before = set_wakeup_fd(state, write_, true);
+  int before = set_wakeup_fd(state, write_, true);
+  if (before == -2) {
+    // Somebody has closed the pipe: its numbers mean something else now, or nothing.
+    PyErr_Clear();
+    ++loop.watchers().foreign_;
+    loop.watchers().remove_native(loop, read_, &loop);
+    read_ = write_ = -1;
+    before = open(loop) ? set_wakeup_fd(state, write_, true) : -2;
+  }
   if (before == -2) {
     return false;
   }

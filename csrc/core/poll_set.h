@@ -32,8 +32,8 @@ class PollSet {
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
-  // Harmless in a forked child: it closes our descriptor of the set, not the set.
   void close();
+  void forget() { fd_ = -1; }
 
  private:
   int fd_ = -1;

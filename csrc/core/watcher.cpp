@@ -119,7 +119,8 @@ PyObject* Watchers::handle(int fd, unsigned side) const {
 
 int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
   const unsigned before = mask(fd);
-  const int error = tell_kernel(loop, fd, before, before | kReadable, nullptr);
+  bool anew = false;
+  const int error = tell_kernel(loop, fd, before, before | kReadable, &anew);
   if (error != 0) {
     return error;
   }
@@ -134,6 +135,15 @@ int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
   watch.owner = owner;
   if (before == 0) {
     ++foreign_;
+  }
+  if (anew) {
+    // The handles were of another file that had this number.
+    py::Ref<> reader = py::steal(std::exchange(watch.reader, nullptr));
+    py::Ref<> writer = py::steal(std::exchange(watch.writer, nullptr));
+    tell_kernel(loop, fd, kReadable, kReadable, nullptr);
+    if ((reader && !cancel(reader.get())) || (writer && !cancel(writer.get()))) {
+      loop.leave_with_error();
+    }
   }
   return 0;
 }

@@ -51,9 +51,10 @@ class Watchers {
   // Cancels and drops everything; libuv's part is closed, `on_closed` comes from the loop's last run.
   void close(uv_close_cb on_closed);
   void closed() { poll_.closed(); }
+  // The set is given up with the loop: its number may be another file's by now.
   void leak() {
     poll_.leak();
-    set_.close();
+    set_.forget();
   }
   int visit(visitproc visit, void* arg) const;
 

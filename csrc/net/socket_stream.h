@@ -146,7 +146,7 @@ class SocketStream : public Stream {
   }
 
   void leave_descriptor() final {
-    if (!sock_) {
+    if (!sock_ || !is_our_descriptor()) {
       release_descriptor();
     } else if (handle_.is_open()) {
       loop().watchers().set_transport(fd_, nullptr);

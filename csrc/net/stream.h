@@ -75,6 +75,7 @@ class Stream : public Transport {
   // ---- writing
   enum class Accept { yes, ignored, refused };
   Accept accepts(const char* function);
+  PyObject* refuse_to_send();
   bool must_defer() const { return loop().gil().given(); }
   bool defer(PyObject* name, PyObject* arg);
   bool gathers_now();

@@ -69,7 +69,7 @@ PyObject* Stream::write(PyObject* data) {
   }
   py::BufferView view;
   if (!view.acquire(data, PyBUF_SIMPLE)) {
-    return nullptr;
+    return refuse_to_send();
   }
   // Only now the state: a subclass's buffer may have run code.
   if (view.size() == 0 && !eof_ && !empty_waiter_) {
@@ -85,6 +85,23 @@ PyObject* Stream::write(PyObject* data) {
   }
   py::Ref<> alive = py::borrow(self_);
   if (!send(data, view.data(), static_cast<std::size_t>(view.size()))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+// What cannot be sent, a memoryview with gaps, is an error of sending in asyncio: it is fatal for the connection.
+PyObject* Stream::refuse_to_send() {
+  py::Ref<> exc = py::take_error();
+  switch (accepts("write")) {
+    case Accept::refused:
+      return nullptr;
+    case Accept::ignored:
+      Py_RETURN_NONE;
+    case Accept::yes:
+      break;
+  }
+  if (!fatal_error(exc.get(), "Fatal write error on socket transport")) {
     return nullptr;
   }
   Py_RETURN_NONE;

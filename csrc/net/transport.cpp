@@ -203,7 +203,9 @@ void Transport::warn_unclosed() {
   }
   if (loop_ended_) {
     lost_ = true;
-    if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
+    if (!is_our_descriptor()) {
+      detach_socket();  // its number is another file's by now
+    } else if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
       PyErr_WriteUnraisable(self_);
     }
   } else if (!force_close(nullptr)) {  // called by hand: asyncio's closes, too

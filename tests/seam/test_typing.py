@@ -1,5 +1,6 @@
 """The types: what a user writes against uvpy passes the checkers, and what is wrong does not."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -19,11 +20,15 @@ def test_the_package_is_marked_as_typed(kind):
 
 def test_mypy_accepts_typed_use(kind, tmp_path):
     pytest.importorskip("mypy")
+    import uvpy
+
+    package = pathlib.Path(uvpy.__file__).parent.parent
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", f"--cache-dir={tmp_path}", USE],
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(package)},
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
