@@ -87,6 +87,68 @@ def test_no_wakeup_is_lost_when_threads_compete(loop):
         sys.setswitchinterval(0.005)
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.01])
+def test_no_wakeup_is_lost_while_an_overridden_time_lets_others_run(loop_class, pause):
+    """time() of a subclass may give the GIL away just before the loop parks."""
+
+    class Slow(loop_class):
+        def time(self):
+            time.sleep(pause)
+            return super().time()
+
+    loop = Slow()
+    loop.call_later(4, loop.stop)
+    waited = []
+
+    def work():
+        for n in range(12 if pause else 300):
+            came = threading.Event()
+            loop.call_soon_threadsafe(came.set)
+            begin = time.monotonic()
+            came.wait(5)
+            waited.append(time.monotonic() - begin)
+            time.sleep(pause * (n % 5) / 4)
+        loop.call_soon_threadsafe(loop.stop)
+
+    join = start_thread(work)
+    try:
+        loop.run_forever()
+        join()
+    finally:
+        loop.close()
+    assert max(waited) < 1
+
+
+@pytest.mark.uvpy_only("stock asyncio has decided to wait before it asks for the time")
+def test_what_an_overridden_time_schedules_is_not_slept_over(loop_class):
+    """The loop looks once more before it parks."""
+
+    class Schedules(loop_class):
+        ran, left = (), 3
+
+        def time(self):
+            if self.left and self.is_running():
+                self.left -= 1
+                self.call_soon(self.note, time.monotonic())
+            return super().time()
+
+        def note(self, when):
+            self.ran = (*self.ran, time.monotonic() - when)
+            if len(self.ran) == 3:
+                self.stop()
+
+    loop = Schedules()
+    loop.left = 0
+    loop.call_later(3, loop.stop)
+    loop.left = 3
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+    assert len(loop.ran) == 3
+    assert max(loop.ran) < 1
+
+
 # ---- what an exception handler sees
 
 

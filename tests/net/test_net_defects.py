@@ -3,7 +3,11 @@
 """
 
 import asyncio
+import contextlib
+import gc
 import logging
+import os
+import signal
 import socket
 import sys
 import time
@@ -12,7 +16,7 @@ import warnings
 import pytest
 
 from support.drive import eventually, run, run_until_stopped, start_thread, turn, turns
-from support.peers import KB, MB, pattern, reset, same
+from support.peers import KB, MB, is_open, pattern, reset, same
 from support.protocols import Buffered, HalfOpen, Recorder, stuff, wire
 
 EXITS = [SystemExit, KeyboardInterrupt]
@@ -406,3 +410,163 @@ def test_a_transport_deleted_by_hand_ends_its_connection(loop, sockets, inside):
     assert [w.category for w in said] == [ResourceWarning]
     assert peer.recv(9) == b""
     finish(loop, transport, protocol)
+
+
+# ---- debug mode
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "connection_made",
+        "data_received",
+        "eof_received",
+        "pause_writing",
+        "resume_writing",
+        "connection_lost",
+        "get_buffer",
+        "buffer_updated",
+    ],
+)
+async def test_a_slow_protocol_is_logged_in_debug_mode_and_nothing_else(loop, sockets, log, method):
+    """It costs a warning, not the connection."""
+    base = Buffered if "buffer" in method else HalfOpen
+
+    def slowly(self, *args):
+        time.sleep(0.03)
+        return getattr(base, method)(self, *args)
+
+    loop.slow_callback_duration = 0.02
+    async with wire(sockets, type("Slow", (base,), {method: slowly}), "unix") as (transport, protocol, peer):
+        if method != "connection_made":  # that has been called by now
+            loop.set_debug(True)
+            await turns(2)
+        peer.sock.send(b"x")
+        await protocol.got(1)
+        if method in ("pause_writing", "resume_writing"):
+            transport.write(bytes(2 * MB))
+            await peer.recv(2 * MB)
+            await protocol.has("resume")
+        assert not transport.is_closing()
+        if method == "eof_received":
+            peer.half_close()
+            await protocol.has("eof")
+        transport.close()
+        assert await protocol.lost() is None
+        await turns(2)
+    loop.set_debug(False)
+    said = [record.getMessage() for record in log.take()]
+    if method != "connection_made":
+        assert said
+    assert all(text.startswith("Executing ") and " took 0." in text for text in said), said
+
+
+def test_a_slow_signal_handler_is_logged_by_its_name(loop, log):
+    def slow_handler():
+        time.sleep(0.03)
+        loop.stop()
+
+    loop.slow_callback_duration = 0.02
+    loop.add_signal_handler(signal.SIGUSR1, slow_handler)
+    loop.set_debug(True)
+    loop.call_soon(os.kill, os.getpid(), signal.SIGUSR1)
+    run_until_stopped(loop)
+    loop.set_debug(False)
+    loop.remove_signal_handler(signal.SIGUSR1)
+    (record,) = log.take()
+    assert "slow_handler()" in record.getMessage()
+    assert "foreign" not in record.getMessage()
+
+
+# ---- whose the descriptor is
+
+
+async def test_nobodys_transport_at_its_end_gives_the_descriptor_back(loop, sockets):
+    """After an end of file that eof_received() kept open nothing watches the socket: it goes with its last user."""
+    listener = sockets.listener()
+    made = []
+
+    class Keeps(asyncio.Protocol):
+        def connection_made(self, transport):
+            self.transport = transport
+
+        def eof_received(self):
+            made.append(self.transport.get_extra_info("socket").fileno())
+            return True
+
+    server = await loop.create_server(Keeps, sock=listener)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for n in range(1, 4):
+            sockets.own(socket.create_connection(listener.getsockname())).close()
+            await eventually(lambda n=n: len(made) == n)
+        await turns(3)
+        gc.collect()
+        await turns(3)
+        gc.collect()
+        left = [fd for fd in made if is_open(fd)]
+    server.close()
+    assert left == []
+
+
+@pytest.mark.parametrize("how", ["returns", "gives up"])
+async def test_a_dropped_stream_gives_its_descriptor_back(loop, sockets, how):
+    """A handler of start_server() that does not close, and a client that is gone."""
+    listener, numbers = sockets.listener(), []
+
+    async def handler(reader, writer):
+        numbers.append(writer.get_extra_info("socket").fileno())
+        await reader.read()
+        if how == "gives up":
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.sleep(100), 0.002)
+
+    server = await asyncio.start_server(handler, sock=listener)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for n in range(1, 4):
+            sockets.own(socket.create_connection(listener.getsockname())).close()
+            await eventually(lambda n=n: len(numbers) == n)
+        await asyncio.sleep(0.01)
+        gc.collect()
+        await turns(3)
+        gc.collect()
+        left = [fd for fd in numbers if is_open(fd)]
+    server.close()
+    await turns(2)
+    assert left == []
+
+
+def test_closing_the_loop_leaves_a_given_socket_to_its_owner(new_loop, sockets):
+    """Under an open transport, which warns when it is collected and closes the socket then."""
+    loop = new_loop()
+    transport, protocol, peer = connect(loop, sockets)
+    ours = transport.get_extra_info("socket")._sock
+    loop.close()
+    assert ours.fileno() >= 0
+    ours.send(b"still mine")
+    assert peer.recv(99) == b"still mine"
+    with pytest.warns(ResourceWarning, match="unclosed transport"):
+        del transport, protocol
+        gc.collect()
+    assert ours.fileno() == -1
+    assert peer.recv(9) == b""
+
+
+async def test_a_transport_takes_the_descriptor_from_a_pending_sock_recv(loop, sockets):
+    """The reader of sock_recv() is replaced: all bytes are the transport's, and cancelling the other is silent."""
+    ours, theirs = sockets.pair()
+    pending = asyncio.ensure_future(loop.sock_recv(ours, 9))
+    await turns(2)
+    transport, protocol = await loop.create_connection(Recorder, sock=ours)
+    for n in range(1, 6):
+        theirs.send(b"12")
+        await protocol.got(2 * n)
+    assert not pending.done()
+    pending.cancel()
+    await turns(2)
+    assert pending.cancelled()
+    theirs.send(b"34")
+    assert await protocol.got(12) == b"12" * 5 + b"34"
+    transport.close()
+    await protocol.lost()
