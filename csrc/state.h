@@ -22,6 +22,7 @@ class Loop;
   X(__repr__)                       \
   X(_asyncgen_finalizer_hook)       \
   X(_asyncgen_firstiter_hook)       \
+  X(_accept_ready)                  \
   X(_attach)                        \
   X(_close_deferred)                \
   X(_drained)                       \
@@ -38,6 +39,7 @@ class Loop;
   X(_deliver_unread)                \
   X(_detach)                        \
   X(_ensure_fd_no_transport)        \
+  X(_read_ready)                    \
   X(_repr_info)                     \
   X(_resume_accepting)              \
   X(_run)                           \

@@ -376,6 +376,9 @@ bool Loop::run_batch() {
       }
       return false;
     }
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
   }
   return true;
 }

@@ -77,6 +77,11 @@ class Loop {
 
   // Queues a handle for the next batch. False with MemoryError set.
   bool push_ready(py::Ref<>&& handle);
+  // Whether a transport's event found by the poll must wait its turn: in asyncio it is a handle behind those that were
+  // scheduled before. With nothing scheduled it may run in the poll at once.
+  bool must_queue_io() const { return !ready_.empty(); }
+  // Queues callback() in that place, in a context. False with an exception set.
+  bool queue_io(PyObject* callback, PyObject* context);
   // Runs a handle of any kind. False when an exception is set that ends the run.
   bool run_handle(PyObject* handle);
   // Brings a parked loop out of its poll; from any thread that holds the GIL.

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <cmath>
+#include <utility>
 
 #include "core/debug.h"
 #include "core/loop.h"
@@ -120,6 +121,11 @@ PyObject* Loop::call_soon_private(PyObject* const* args, Py_ssize_t nargs, PyObj
     return nullptr;
   }
   return handle.release();
+}
+
+bool Loop::queue_io(PyObject* callback, PyObject* context) {
+  py::Ref<> handle = make_handle(state_->handle_type, callback, nullptr, 0, context);
+  return handle && ready_.push(std::move(handle));
 }
 
 bool Loop::call_soon_for(PyObject* callback, PyObject* arg) {

@@ -51,6 +51,7 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
     return false;
   }
   auto* state = py::state_of<Listener>(self.get());
+  state->self_ = self.get();
   state->loop_ = py::borrow(loop.object());
   state->sock_ = py::borrow(sock);
   state->factory_ = py::borrow(factory);
@@ -117,7 +118,22 @@ PyObject* Listener::resume_accepting() {
 void Listener::on_ready(void* owner) {
   auto* self = static_cast<Listener*>(owner);
   py::Ref<> alive = py::borrow(self->object());
-  self->accept_ready();
+  core::Loop& loop = self->loop();
+  if (!loop.must_queue_io()) {
+    self->accept_ready();
+    return;
+  }
+  py::Ref<> method = py::get_attr(self->object(), loop.state().names._accept_ready);
+  if (!method || !loop.queue_io(method.get(), self->context_.get())) {
+    loop.leave_with_error();
+  }
+}
+
+PyObject* Listener::accept_method() {
+  // The handle has entered our context; each connection enters a copy of it, which is another.
+  py::Ref<> alive = py::borrow(object());
+  accept_ready();
+  Py_RETURN_NONE;
 }
 
 void Listener::accept_ready() {
@@ -286,6 +302,7 @@ PyObject* stop_listening(PyObject* module, PyObject* const* args, Py_ssize_t nar
 namespace {
 
 PyMethodDef methods[] = {
+    py::method<&Listener::accept_method>("_accept_ready", "Accept those who wait."),
     py::method<&Listener::resume_accepting>("_resume_accepting", "Accept again after a pause."),
     {nullptr, nullptr, 0, nullptr},
 };

@@ -24,11 +24,12 @@ class Listener final : public core::Resource {
   // number another's.
   static void stop_listening(core::Loop& loop, PyObject* sock);
 
-  PyObject* object() const override { return py::object_of(this); }
+  PyObject* object() const override { return self_; }
   void end_with_loop() override { stop(); }
   void leak() override {}
   PyObject* describe() const override;
   PyObject* resume_accepting();
+  PyObject* accept_method();
   int visit(visitproc visit, void* arg);
   void clear();
 
@@ -42,6 +43,7 @@ class Listener final : public core::Resource {
   bool make_connection(int fd, const struct sockaddr_storage& peer, unsigned size, bool* taken);
   static void on_ready(void* owner);
 
+  PyObject* self_ = nullptr;
   py::Ref<> loop_;
   py::Ref<> sock_;
   py::Ref<> factory_;

@@ -256,6 +256,7 @@ struct StreamTables {
                                                "Call the protocol's connection_lost() and let go."),
       method<&Stream::lend_descriptor>("_lend_descriptor", "Let sendfile watch the descriptor, or take it back."),
       method<&Stream::unread>("_unread", "Deliver these bytes, already taken by a reader, before what comes next."),
+      method<&Stream::read_ready>("_read_ready", "Read what has come and deliver it."),
       method<&Stream::deliver_unread>("_deliver_unread", "Deliver what _unread() put back."),
       method<&Stream::make_empty_waiter>("_make_empty_waiter", "A future that is done when everything is sent."),
       method<&Stream::reset_empty_waiter>("_reset_empty_waiter", "Allow writes again."),

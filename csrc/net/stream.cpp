@@ -141,6 +141,10 @@ void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
     return;
   }
   self->read_turn_ = self->loop().turn();
+  if (self->loop().must_queue_io()) {
+    self->queue_read();
+    return;
+  }
   if (!self->protocol_.is_buffered()) {
     if (char* slab = self->loop().slab()) {
       *buf = uv_buf_init(slab, core::Loop::kSlabSize);
@@ -159,6 +163,54 @@ void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
     self->read_buffer_.release();
     *buf = uv_buf_init(nullptr, 0);
   }
+}
+
+void Stream::queue_read() {
+  py::Ref<> method = py::get_attr(self_, loop().state().names._read_ready);
+  if (!method || !loop().queue_io(method.get(), read_context_.get())) {
+    loop().leave_with_error();
+  }
+}
+
+// A read in its turn: what on_alloc and on_read do in the poll, by our own recv.
+PyObject* Stream::read_ready() {
+  if (!reading_ || paused_ || closing_ || unread_ || loop().is_foreign()) {
+    Py_RETURN_NONE;
+  }
+  py::Ref<> alive = py::borrow(self_);
+  uv_buf_t buf = uv_buf_init(nullptr, 0);
+  if (protocol_.is_buffered()) {
+    offer(&buf);
+    if (stop_pending_) {
+      stop();
+    }
+  } else if (char* slab = loop().slab()) {
+    buf = uv_buf_init(slab, core::Loop::kSlabSize);
+  }
+  if (buf.base == nullptr || loop().is_foreign()) {
+    read_buffer_.release();
+    Py_RETURN_NONE;
+  }
+  ssize_t count;
+  do {
+    count = ::recv(fd_, buf.base, buf.len, MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  const int code = count < 0 ? errno : 0;
+  if (count > 0) {
+    received(count, &buf);
+    Py_RETURN_NONE;
+  }
+  read_buffer_.release();
+  if (code == EAGAIN || code == EWOULDBLOCK) {
+    Py_RETURN_NONE;
+  }
+  stop();
+  if (count == 0) {
+    ended();
+  } else if (!fatal_os_error(py::os_error(code), "Fatal read error on socket transport")) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
 }
 
 // The buffer of a BufferedProtocol; none where it has failed.

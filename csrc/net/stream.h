@@ -40,6 +40,7 @@ class Stream : public Transport {
   PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* make_empty_waiter();
   PyObject* reset_empty_waiter();
+  PyObject* read_ready();
   PyObject* unread(PyObject* data);
   PyObject* deliver_unread();
   PyObject* lend_descriptor(PyObject* lent);
@@ -71,6 +72,7 @@ class Stream : public Transport {
   static void on_alloc(uv_handle_t* handle, std::size_t suggested, uv_buf_t* buf);
   static void on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf);
   void offer(uv_buf_t* buf);
+  void queue_read();
 
   // ---- writing
   enum class Accept { yes, ignored, refused };

@@ -348,9 +348,10 @@ void Stream::written(int status) {
   if (conn_lost_ > 0) {
     return;
   }
-  if (loop().is_leaving()) {
-    // No user code while the run is being left: the next run tells the protocol.
-    if (!defer(loop().state().names._drained, nullptr)) {
+  if (loop().is_leaving() || loop().must_queue_io()) {
+    // No user code while the run is being left (the next run tells the protocol), nor before what was scheduled earlier.
+    py::Ref<> method = py::get_attr(self_, loop().state().names._drained);
+    if (!method || !loop().queue_io(method.get(), write_context_.get())) {
       loop().leave_with_error();
     }
     return;
@@ -359,6 +360,7 @@ void Stream::written(int status) {
 }
 
 PyObject* Stream::drained_method() {
+  py::Ref<> alive = py::borrow(self_);
   if (conn_lost_ == 0) {
     drained();
   }
