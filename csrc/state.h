@@ -22,6 +22,7 @@ class Loop;
   X(__repr__)                       \
   X(_asyncgen_finalizer_hook)       \
   X(_asyncgen_firstiter_hook)       \
+  X(_abandon)                       \
   X(_accept_ready)                  \
   X(_attach)                        \
   X(_close_deferred)                \

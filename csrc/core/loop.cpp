@@ -120,10 +120,6 @@ PyObject* Loop::run_forever_cleanup() {
 }
 
 bool Loop::run() {
-  if (!has_backend()) {
-    py::raise_os_error(EBADF);
-    return false;
-  }
   if (!interrupt_.begin(*this)) {
     return false;
   }
@@ -213,6 +209,11 @@ bool Loop::poll() {
     ++polls_skipped_;
   } else {
     ++polls_;
+    if (!has_backend()) {
+      // Somebody closed it: an error, as asyncio has it, where libuv would end the process.
+      py::raise_os_error(EBADF);
+      return false;
+    }
     if (watchers_.needs_arming()) {
       const int error = watchers_.arm(*this);
       if (error != 0) {

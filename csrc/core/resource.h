@@ -1,6 +1,7 @@
-// Resource: what lives on a loop besides callbacks: a transport, a listener. While it is listed the loop owns one strong
-// reference to its object, so that it lives as long as libuv or the kernel can call it; Loop.close finds it by the list,
-// the collector visits it through the list. This is also the one small interface by which core reaches the transports
+// Resource: what lives on a loop besides callbacks: a transport, a listener. Listed from its making to the closing of its
+// handle, so that Loop.close finds it. While libuv or the kernel can call it, the list owns one strong reference to its
+// object; one that waits for nothing (paused, at its end) may be let go, so that it is collected when nobody else wants
+// it, as asyncio's are: its finalizer then closes it, held again. This is also the one small interface by which core reaches the transports
 // that net defines: flush what was gathered, end with the loop.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -39,6 +40,7 @@ class Resource {
   Resource* next_queued_[2] = {};
   bool queued_[2] = {};
   bool listed_ = false;
+  bool held_ = false;
   bool ended_ = false;
 };
 
@@ -94,7 +96,7 @@ class Resources {
  public:
   // Takes a reference to the object.
   void add(Resource* resource) {
-    Py_INCREF(resource->object());
+    hold(resource);
     resource->listed_ = true;
     link(resource, first_);
     ++count_;
@@ -109,7 +111,21 @@ class Resources {
     resource->listed_ = false;
     unlink(resource, resource->ended_ ? ended_ : first_);
     --count_;
-    Py_DECREF(resource->object());
+    let_go(resource);
+  }
+  void hold(Resource* resource) {
+    if (!resource->held_) {
+      resource->held_ = true;
+      Py_INCREF(resource->object());
+    }
+  }
+  static bool is_held(const Resource* resource) { return resource->held_; }
+  // May drop the last reference: nothing of the resource may be used afterwards, unless the caller has one.
+  static void let_go(Resource* resource) {
+    if (resource->held_) {
+      resource->held_ = false;
+      Py_DECREF(resource->object());
+    }
   }
   // The first that has not been taken so; from then on it is on the list of those that end. Null when there is none.
   // So the loop can end them one by one, whatever ending one of them does to the others.
@@ -128,7 +144,9 @@ class Resources {
   int visit(visitproc visit, void* arg) const {
     for (Resource* list : {first_, ended_}) {
       for (Resource* r = list; r != nullptr; r = r->next_) {
-        Py_VISIT(r->object());
+        if (r->held_) {
+          Py_VISIT(r->object());
+        }
       }
     }
     return 0;

@@ -65,7 +65,10 @@ class SocketStream : public Stream {
     return self;
   }
 
-  void leak() final { handle_.leak(); }
+  void leak() final {
+    handle_.leak();
+    lost_ = true;  // its finalizer has nothing to close, and nobody to tell
+  }
   PyObject* describe() const final {
     return Py_BuildValue("{sssisssn}", "kind", Self::kKind, "fd", fd_, "state", closing_ ? "closing" : "open",
                          "waiting", static_cast<Py_ssize_t>(waiting()));
@@ -90,8 +93,7 @@ class SocketStream : public Stream {
     }
     loop().watchers().set_transport(fd_, nullptr);
     detach_socket();
-    loop().closing_begins();
-    handle_.close(&SocketStream::on_close);
+    begin_close();
     if (fd_ <= STDERR_FILENO) {
       ::close(fd_);  // libuv leaves 0 to 2 open
     }
@@ -115,8 +117,7 @@ class SocketStream : public Stream {
     loop.resources().add(this);
     const uv::Status opened = Self::open(handle_.get(), fd_);
     if (!opened.ok()) {
-      loop.closing_begins();
-      handle_.close(&SocketStream::on_close);
+      begin_close();
       core::raise_uv_error(opened);
       return false;
     }
@@ -141,6 +142,11 @@ class SocketStream : public Stream {
     release_socket();
     sock_.reset();
     handle_.get()->io_watcher.fd = -1;
+    begin_close();
+  }
+
+  void begin_close() {
+    loop().resources().hold(this);
     loop().closing_begins();
     handle_.close(&SocketStream::on_close);
   }
@@ -166,8 +172,7 @@ class SocketStream : public Stream {
   void close_around() {
     const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int flags = fcntl(fd_, F_GETFD);
-    loop().closing_begins();
-    handle_.close(&SocketStream::on_close);
+    begin_close();
     if (copy >= 0) {
       dup2(copy, fd_);
       fcntl(fd_, F_SETFD, flags);
@@ -256,6 +261,7 @@ struct StreamTables {
                                                "Call the protocol's connection_lost() and let go."),
       method<&Stream::lend_descriptor>("_lend_descriptor", "Let sendfile watch the descriptor, or take it back."),
       method<&Stream::unread>("_unread", "Deliver these bytes, already taken by a reader, before what comes next."),
+      method<&Stream::abandon>("_abandon", "Close what nobody wants any more."),
       method<&Stream::read_ready>("_read_ready", "Read what has come and deliver it."),
       method<&Stream::deliver_unread>("_deliver_unread", "Deliver what _unread() put back."),
       method<&Stream::make_empty_waiter>("_make_empty_waiter", "A future that is done when everything is sent."),

@@ -17,6 +17,15 @@ namespace uvpy::net {
 
 // ---- starting and stopping
 
+// The loop holds the transport while something is to come: data, the end of a write, its closing.
+void Stream::settle_hold() {
+  if (reading_ || writing_ || closing_ || !queue_.empty()) {
+    loop().resources().hold(this);
+  } else {
+    core::Resources::let_go(this);
+  }
+}
+
 bool Stream::start() {
   stop_pending_ = false;
   if (!reading_ && stream_is_open()) {
@@ -25,6 +34,7 @@ bool Stream::start() {
       return fatal_os_error(core::uv_error(started), "Fatal read error on socket transport");
     }
     reading_ = true;
+    settle_hold();
     loop().resources().changed.push(this);
   }
   // A reader that somebody has on the descriptor is replaced, as asyncio's transports replace it.
@@ -53,6 +63,7 @@ void Stream::stop() {
     if (writing_) {
       loop().resources().changed.push(this);  // the kernel hears of it at the next poll
     }
+    settle_hold();
   }
 }
 
@@ -65,6 +76,8 @@ PyObject* Stream::start_reading() {
     if (!start()) {
       return nullptr;
     }
+  } else if (stream_is_open()) {
+    settle_hold();
   }
   Py_RETURN_NONE;
 }
@@ -273,6 +286,9 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
   self->read_buffer_.release();
   // At the end and after an error libuv has stopped reading by itself.
   self->reading_ = false;
+  if (self->writing_) {
+    self->loop().resources().changed.push(self);
+  }
   if (self->closing_) {
     return;
   }
@@ -372,6 +388,9 @@ void Stream::ended() {
     }
   } else {
     stop();  // a pause and resume in eof_received() has begun to read again
+    if (stream_is_open()) {
+      settle_hold();
+    }
   }
 }
 
@@ -453,6 +472,41 @@ bool Stream::force_close(PyObject* exc) {
   closing_ = true;
   stop();
   return schedule_connection_lost(exc);
+}
+
+// The transport was collected without having been closed: its handle and its descriptor go. False when there is nothing
+// left to do.
+bool Stream::abandon_later() {
+  if (!stream_is_open()) {
+    return false;
+  }
+  if (core::Resources::is_held(this)) {
+    // Not collected: __del__ was called by hand.
+    if (!force_close(nullptr)) {
+      PyErr_WriteUnraisable(self_);
+    }
+    return true;
+  }
+  loop().resources().hold(this);  // a new life, until the handle has closed
+  closing_ = true;
+  ++conn_lost_;
+  if (must_defer()) {
+    // Collected in another thread while the loop is in its poll.
+    if (!defer(loop().state().names._abandon, nullptr)) {
+      PyErr_WriteUnraisable(self_);
+    }
+  } else {
+    py::Ref<> done = py::steal(abandon());
+  }
+  return true;
+}
+
+PyObject* Stream::abandon() {
+  lost_ = true;
+  reading_ = false;
+  queue_.clear();
+  release_descriptor();
+  Py_RETURN_NONE;
 }
 
 void Stream::settle() {

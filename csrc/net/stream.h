@@ -41,6 +41,7 @@ class Stream : public Transport {
   PyObject* make_empty_waiter();
   PyObject* reset_empty_waiter();
   PyObject* read_ready();
+  PyObject* abandon();
   PyObject* unread(PyObject* data);
   PyObject* deliver_unread();
   PyObject* lend_descriptor(PyObject* lent);
@@ -55,6 +56,7 @@ class Stream : public Transport {
 
   bool force_close(PyObject* exc) final;
   void settle() final;
+  bool abandon_later() final;
   PyObject* repr_with(const char* name);
   // Bytes that were written and the kernel has not taken.
   std::size_t waiting() const;
@@ -63,6 +65,7 @@ class Stream : public Transport {
 
  private:
   // ---- reading
+  void settle_hold();
   bool start();
   void start_again();
   void stop();

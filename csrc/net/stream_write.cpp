@@ -153,6 +153,7 @@ PyObject* Stream::writelines(PyObject* chunks) {
   } else if (direct || (!writing_ && waiting() > std::min(kPiece, flow_.high()))) {
     send_queue();
   } else if (!writing_) {
+    settle_hold();
     loop().mark_dirty(this);
   }
   if (!pause_protocol_if_full()) {
@@ -219,6 +220,7 @@ bool Stream::send(PyObject* object, const char* data, std::size_t size) {
     if (queue_.bytes() > std::min(kPiece, flow_.high())) {
       send_queue();
     } else {
+      settle_hold();
       loop().mark_dirty(this);
     }
   } else if (!writing_) {
@@ -252,6 +254,9 @@ bool Stream::keep(PyObject* object, const char* data, std::size_t size, std::siz
 void Stream::flush() {
   if (!must_defer() && !writing_ && !queue_.empty() && conn_lost_ == 0) {
     send_queue();
+    if (stream_is_open()) {
+      settle_hold();
+    }
   }
 }
 
@@ -312,6 +317,7 @@ void Stream::start_request() {
     return;
   }
   writing_ = true;
+  settle_hold();
   loop().resources().changed.push(this);
   if (loop().watchers().remove(loop(), fd_, core::kWritable) < 0) {
     loop().leave_with_error();
@@ -328,6 +334,9 @@ void Stream::on_write(uv_write_t* request, int status) {
     self->written(status);
   } else {
     self->loop().leave_with_error();
+  }
+  if (self->stream_is_open()) {
+    self->settle_hold();
   }
 }
 
@@ -440,7 +449,7 @@ std::size_t Stream::waiting() const {
 // False with an exception set that ends the run; any other is reported.
 bool Stream::tell_protocol(PyObject* name, const char* message) {
   py::Ref<> protocol = py::borrow(protocol_.get());
-  if (!protocol || py::call_method(protocol.get(), name)) {
+  if (!protocol || protocol_.call(loop(), name)) {
     return true;
   }
   py::Ref<> exc = py::take_error();

@@ -201,14 +201,13 @@ void Transport::warn_unclosed() {
   if (PyErr_ResourceWarning(self_, 1, "unclosed transport %R", self_) < 0) {
     PyErr_WriteUnraisable(self_);  // warnings may be errors: nobody is there to catch one
   }
-  if (loop_ended_) {
-    lost_ = true;
-    if (!is_our_descriptor()) {
-      detach_socket();  // its number is another file's by now
-    } else if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
-      PyErr_WriteUnraisable(self_);
-    }
-  } else if (!force_close(nullptr)) {  // called by hand: asyncio's closes, too
+  if (abandon_later()) {
+    return;
+  }
+  lost_ = true;
+  if (!is_our_descriptor()) {
+    detach_socket();  // its number is another file's by now
+  } else if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
     PyErr_WriteUnraisable(self_);
   }
 }

@@ -61,6 +61,8 @@ class Transport : public core::Resource {
   // The loop has closed under the transport: a socket that Python knows stays open, as it does under asyncio's, until the
   // transport is collected; a bare descriptor is closed.
   virtual void leave_descriptor() = 0;
+  // For the finalizer: closes what is open, keeping the object alive until that is done. False with nothing open.
+  virtual bool abandon_later() = 0;
   // What connection_lost leaves to the stream to settle.
   virtual void settle() = 0;
 
