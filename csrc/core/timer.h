@@ -64,7 +64,10 @@ class TimerHeap {
     double when;
     std::uint64_t order;
     Timer* timer;
-    bool before(const Entry& other) const { return when < other.when || (when == other.when && order < other.order); }
+    bool before(const Entry& other) const {
+      const bool earlier = py::mutant("timer-order-lost") ? order > other.order : order < other.order;
+      return when < other.when || (when == other.when && earlier);
+    }
   };
   void put(std::size_t place, const Entry& entry) {
     heap_[place] = entry;
