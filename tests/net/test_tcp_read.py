@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from support.drive import eventually, run, turn, turns
+from support.drive import cpu_below, eventually, run, turn, turns
 from support.peers import KB, MB, pattern, same
 from support.protocols import SIDES, HalfOpen, Recorder, drop, wire
 
@@ -158,8 +158,6 @@ async def test_the_answer_of_eof_received(loop, sockets, answer):
 
 
 async def test_a_half_open_transport_does_not_spin(loop, sockets):
-    from support.drive import cpu_below
-
     async with wire(sockets, HalfOpen) as (transport, protocol, peer):
         peer.half_close()
         await protocol.has("eof")
