@@ -59,7 +59,7 @@ bool Interrupt::open(Loop& loop) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
 #endif
-  const int error = loop.watchers().add_native(loop, ends[0], &Interrupt::on_ready, &loop);
+  const int error = loop.watchers().watch_native(loop, ends[0], kReadable, &Interrupt::on_ready, &loop);
   if (error != 0) {
     ::close(ends[0]);
     ::close(ends[1]);
@@ -132,7 +132,7 @@ void Interrupt::drain() const {
   }
 }
 
-void Interrupt::on_ready(void* owner) {
+void Interrupt::on_ready(void* owner, unsigned) {
   auto* loop = static_cast<Loop*>(owner);
   loop->interrupt().drain();
   // Runs Python's handlers; what one raises leaves the run.

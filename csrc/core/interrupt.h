@@ -27,7 +27,7 @@ class Interrupt {
  private:
   bool open(Loop& loop);
   void drain() const;
-  static void on_ready(void* owner);
+  static void on_ready(void* owner, unsigned ready);
 
   int read_ = -1;
   int write_ = -1;

@@ -67,8 +67,7 @@ bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle) {
   py::Ref<> stale =
       anew ? py::steal(std::exchange(side == kReadable ? watch.writer : watch.reader, nullptr)) : py::Ref<>();
   if (anew) {
-    watch.ready = nullptr;
-    watch.owner = nullptr;
+    watch.forget_owner();
     tell_kernel(loop, fd, side, side, nullptr);
   }
   py::Ref<> old = py::steal(std::exchange(side == kReadable ? watch.reader : watch.writer, handle.release()));
@@ -117,22 +116,29 @@ PyObject* Watchers::handle(int fd, unsigned side) const {
   return side == kReadable ? watch.reader : watch.writer;
 }
 
-int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
+int Watchers::watch_native(Loop& loop, int fd, unsigned sides, Ready ready, void* owner) {
   const unsigned before = mask(fd);
+  const unsigned handles = watched(fd);
+  const auto at = static_cast<std::size_t>(fd);
+  // From a new owner the kernel is told anyhow: what was known of the number may be of a file that is closed by now.
+  const bool is_known = at < table_.capacity() && table_[at].ready == ready && table_[at].owner == owner;
   bool anew = false;
-  const int error = tell_kernel(loop, fd, before, before | kReadable, &anew);
-  if (error != 0) {
-    return error;
+  if (!is_known || before != (handles | sides)) {
+    const int error = tell_kernel(loop, fd, before, handles | sides, &anew);
+    if (error != 0) {
+      return error;
+    }
   }
-  if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
+  if (!table_.reserve(at + 1)) {
     PyErr_Clear();
-    tell_kernel(loop, fd, kReadable, before, nullptr);
+    tell_kernel(loop, fd, sides, before, nullptr);
     return ENOMEM;
   }
   use(loop);
-  auto& watch = table_[static_cast<std::size_t>(fd)];
+  auto& watch = table_[at];
   watch.ready = ready;
   watch.owner = owner;
+  watch.sides = sides;
   if (before == 0) {
     ++foreign_;
   }
@@ -140,7 +146,7 @@ int Watchers::add_native(Loop& loop, int fd, Ready ready, void* owner) {
     // The handles were of another file that had this number.
     py::Ref<> reader = py::steal(std::exchange(watch.reader, nullptr));
     py::Ref<> writer = py::steal(std::exchange(watch.writer, nullptr));
-    tell_kernel(loop, fd, kReadable, kReadable, nullptr);
+    tell_kernel(loop, fd, sides, sides, nullptr);
     if ((reader && !cancel(reader.get())) || (writer && !cancel(writer.get()))) {
       loop.leave_with_error();
     }
@@ -157,9 +163,10 @@ void Watchers::remove_native(Loop& loop, int fd, const void* owner) {
     return;  // the number is somebody else's by now
   }
   const unsigned before = watch.mask();
-  watch.ready = nullptr;
-  watch.owner = nullptr;
-  tell_kernel(loop, fd, before, watch.mask(), nullptr);
+  watch.forget_owner();
+  if (watch.mask() != before) {
+    tell_kernel(loop, fd, before, watch.mask(), nullptr);
+  }
   if (watch.mask() == 0) {
     --foreign_;
   }
@@ -205,8 +212,8 @@ void Watchers::dispatch(Loop& loop) {
         continue;
       }
       // A native callback may change the table: nothing of it is kept across the call.
-      if ((event.ready & kReadable) != 0 && table_[at].ready != nullptr) {
-        table_[at].ready(table_[at].owner);
+      if ((event.ready & table_[at].sides) != 0) {
+        table_[at].ready(table_[at].owner, event.ready & table_[at].sides);
       }
       if ((event.ready & kReadable) != 0 && table_[at].reader != nullptr) {
         queue(loop, event.fd, kReadable, table_[at].reader);

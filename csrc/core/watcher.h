@@ -17,8 +17,9 @@ class Loop;
 
 class Watchers {
  public:
-  // Called in the poll, with the GIL. May not fail: errors end in a report or in Loop::leave_with.
-  using Ready = void (*)(void* owner);
+  // Called in the poll, with the GIL; `ready` are the sides that are, of those wanted. May not fail: errors end in a report
+  // or in Loop::leave_with_error.
+  using Ready = void (*)(void* owner, unsigned ready);
 
   // Makes the set, with the loop: made later it could get the number of a descriptor that a program still thinks of.
   // An errno, or 0.
@@ -33,8 +34,10 @@ class Watchers {
   // The handle of one side, borrowed, or null.
   PyObject* handle(int fd, unsigned side) const;
 
-  // The same for our own: `ready` is called when the descriptor is readable. An errno, or 0.
-  int add_native(Loop& loop, int fd, Ready ready, void* owner);
+  // The same for our own: `ready` is called when one of the sides is ready. A descriptor has one native owner; called again
+  // it changes the sides. Handles of add_reader may stand beside it. An errno, or 0.
+  int watch_native(Loop& loop, int fd, unsigned sides, Ready ready, void* owner);
+  // Does nothing where the number is another owner's by now.
   void remove_native(Loop& loop, int fd, const void* owner);
 
   // A transport's descriptor is its own: add_reader refuses it. Borrowed; forgotten by null.
@@ -65,9 +68,14 @@ class Watchers {
     PyObject* transport;
     Ready ready;
     void* owner;
-    bool uncounted;
+    unsigned sides;  // that the owner wants
     unsigned mask() const {
-      return (reader != nullptr || ready != nullptr ? kReadable : 0U) | (writer != nullptr ? kWritable : 0U);
+      return (reader != nullptr ? kReadable : 0U) | (writer != nullptr ? kWritable : 0U) | sides;
+    }
+    void forget_owner() {
+      ready = nullptr;
+      owner = nullptr;
+      sides = 0;
     }
   };
   void use(Loop& loop);

@@ -87,7 +87,7 @@ void Listener::stop_listening(core::Loop& loop, PyObject* sock) {
 }
 
 bool Listener::watch() {
-  const int error = loop().watchers().add_native(loop(), fd_, &Listener::on_ready, this);
+  const int error = loop().watchers().watch_native(loop(), fd_, core::kReadable, &Listener::on_ready, this);
   if (error != 0) {
     py::raise_os_error(error);
     return false;
@@ -115,7 +115,7 @@ PyObject* Listener::resume_accepting() {
   Py_RETURN_NONE;
 }
 
-void Listener::on_ready(void* owner) {
+void Listener::on_ready(void* owner, unsigned) {
   auto* self = static_cast<Listener*>(owner);
   py::Ref<> alive = py::borrow(self->object());
   core::Loop& loop = self->loop();

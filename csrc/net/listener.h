@@ -41,7 +41,7 @@ class Listener final : public core::Resource {
   bool out_of_resources(int code);
   void accepted(int fd, const struct sockaddr_storage& peer, unsigned size);
   bool make_connection(int fd, const struct sockaddr_storage& peer, unsigned size, bool* taken);
-  static void on_ready(void* owner);
+  static void on_ready(void* owner, unsigned ready);
 
   PyObject* self_ = nullptr;
   py::Ref<> loop_;
