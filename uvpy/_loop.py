@@ -97,10 +97,14 @@ def _users_wakeup_fd_kept() -> Iterator[None]:
 
 
 def _record(loop: weakref.ref[Loop], signum: int, frame: object) -> None:
-    """The handler of a signal that a loop handles: queues the loop's callback. Python loses no kind of signal."""
+    """The handler of a signal that a loop handles: tells the loop, which looks for its callback in a turn of its own.
+
+    As in asyncio, a handler that is removed between the signal and that turn is not called. Python loses no kind of
+    signal.
+    """
     target = loop()
     if target is not None and not target.is_closed():
-        target._handle_signal(signum)
+        target._add_callback_signalsafe(asyncio.Handle(target._handle_signal, (signum,), target))
 
 
 class Loop(_core.Loop, asyncio.BaseEventLoop):
