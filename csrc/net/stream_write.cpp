@@ -520,7 +520,7 @@ PyObject* Stream::set_write_buffer_limits(PyObject* const* args, Py_ssize_t narg
     high = 4 * low;
   }
   if (!has_low) {
-    low = high / 4;
+    low = high >> 2;  // floored, as Python divides: the error names it
   }
   if (high < low || low < 0) {
     PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);

@@ -37,9 +37,16 @@ async def test_the_marks(loop, sockets, side):
 async def test_wrong_marks(loop, sockets):
     async with wire(sockets) as (transport, _, _):
         before = transport.get_write_buffer_limits()
-        for given in ({"high": 1, "low": 2}, {"high": 5, "low": -1}, {"high": -1}, {"low": -5}):
-            with pytest.raises(ValueError, match="must be >="):
+        for given, high, low in (
+            ({"high": 1, "low": 2}, 1, 2),
+            ({"high": 5, "low": -1}, 5, -1),
+            ({"high": -1}, -1, -1),
+            ({"high": -8}, -8, -2),
+            ({"low": -5}, -20, -5),
+        ):
+            with pytest.raises(ValueError) as caught:
                 transport.set_write_buffer_limits(**given)
+            assert str(caught.value) == f"high ({high}) must be >= low ({low}) must be >= 0"
             assert transport.get_write_buffer_limits() == before
         for wrong in ("x", [], object()):
             with pytest.raises(TypeError):
