@@ -82,7 +82,7 @@ bool UDPTransport::find_out_connected(PyObject* extra) {
 
 // Tells the watchers what is wanted now. False with OSError set.
 bool UDPTransport::watch() {
-  const unsigned sides = (reading_ ? core::kReadable : 0U) | (backlog_.empty() ? 0U : core::kWritable);
+  const unsigned sides = (reading_ ? core::kReadable : 0U) | (writing_ ? core::kWritable : 0U);
   core::Loop& on = loop();
   int error = 0;
   if (sides == 0) {
@@ -101,7 +101,7 @@ void UDPTransport::settle_hold() {
   if (loop_ended_ || lost_) {
     return;
   }
-  if (reading_ || closing_ || !backlog_.empty()) {
+  if (reading_ || closing_ || writing_) {
     loop().resources().hold(this);
   } else {
     core::Resources::let_go(this);
@@ -169,7 +169,8 @@ void UDPTransport::readable() {
 }
 
 void UDPTransport::writable() {
-  if (!backlog_.empty()) {
+  // With nothing left, too: after an error asyncio goes on with the next event.
+  if (writing_) {
     run_in_poll(&UDPTransport::send_waiting, write_context_.get(), loop().state().names._sendto_ready);
   }
 }
@@ -296,13 +297,18 @@ PyObject* UDPTransport::close() {
     Py_RETURN_NONE;
   }
   closing_ = true;
+  writing_ = !backlog_.empty();
   stop();
   held_.clear();
-  settle_hold();
-  if (backlog_.empty() && !schedule_connection_lost(nullptr)) {
-    return nullptr;
+  if (writing_) {
+    settle_hold();
+    Py_RETURN_NONE;
   }
-  Py_RETURN_NONE;
+  if (!watch()) {
+    PyErr_Clear();  // nothing is wanted any more
+  }
+  settle_hold();
+  return schedule_connection_lost(nullptr) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* UDPTransport::abort() { return force_close(nullptr) ? Py_NewRef(Py_None) : nullptr; }
@@ -319,11 +325,12 @@ bool UDPTransport::force_close(PyObject* exc) {
   const bool scheduled = schedule_connection_lost(exc);
   // A datagram's address may run code when it goes.
   py::SavedError error;
-  backlog_.clear();
+  writing_ = false;
   stop();
   if (!watch()) {
-    PyErr_Clear();  // nothing is wanted any more
+    PyErr_Clear();
   }
+  backlog_.clear();
   held_.clear();
   settle_hold();
   return scheduled;
@@ -331,6 +338,7 @@ bool UDPTransport::force_close(PyObject* exc) {
 
 void UDPTransport::settle() {
   reading_ = false;
+  writing_ = false;
   held_.clear();
   backlog_.clear();
 }
@@ -358,6 +366,7 @@ void UDPTransport::end_with_loop() {
   core::Loop& on = loop();
   loop_ended_ = true;
   reading_ = false;
+  writing_ = false;
   if (conn_lost_ == 0) {
     conn_lost_ = 1;
   }

@@ -95,6 +95,7 @@ class UDPTransport final : public Duplex {
   py::Ref<> address_;
   unsigned expected_ = 2;  // datagrams, as the last reads have been
   bool connected_ = false;
+  bool writing_ = false;  // watched for writing, which may outlast the backlog by an event
   bool in_poll_ = false;  // the protocol is called in the poll, not by a handle
 };
 

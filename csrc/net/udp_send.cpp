@@ -143,8 +143,10 @@ bool UDPTransport::keep(PyObject* data, PyObject* address) {
   if (!write_context_ || !backlog_.push(std::move(bytes), py::borrow(address))) {
     return false;
   }
+  writing_ = true;
   if (!watch()) {
     py::SavedError error;
+    writing_ = false;
     backlog_.clear();
     return false;
   }
@@ -180,6 +182,7 @@ bool UDPTransport::send_waiting() {
   if (!backlog_.empty() || conn_lost_ > 0 || lost_) {
     return true;
   }
+  writing_ = false;
   if (!watch()) {
     return false;
   }
