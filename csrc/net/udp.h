@@ -101,7 +101,7 @@ class UDPTransport final : public Duplex {
 
 // The text of the type's methods is in udp_type.cpp.
 PyTypeObject* make_udp_transport_type(PyObject* module, ModuleState* state);
-// make_datagram_transport(loop, sock, family, type, protocol, address, waiter, extra), a function of the module.
+// make_datagram_transport(loop, sock, family, kind, protocol, address, waiter, extra), a function of the module.
 PyObject* make_datagram_transport(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
 }  // namespace uvpy::net

@@ -24,7 +24,7 @@ PyObject* UDPTransport::get_buffer() {
 }
 
 PyObject* make_datagram_transport(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"loop", "sock", "family", "type", "protocol", "address", "waiter", "extra"};
+  static constexpr const char* kNames[] = {"loop", "sock", "family", "kind", "protocol", "address", "waiter", "extra"};
   enum { kLoop, kSock, kFamily, kType, kProtocol, kAddress, kWaiter, kExtra, kCount };
   PyObject* given[kCount];
   if (!py::parse({"make_datagram_transport", kNames, 5, kCount}, args, nargs, kwnames, given)) {
