@@ -11,6 +11,7 @@
 #include "net/connection.h"
 #include "net/listener.h"
 #include "net/tcp.h"
+#include "net/udp.h"
 #include "net/unix.h"
 #include "py/compat.h"
 #include "py/method.h"
@@ -46,6 +47,7 @@ PyMethodDef functions[] = {
     {"after_fork_in_child", &after_fork_in_child, METH_NOARGS, "For os.register_at_fork(after_in_child=)."},
     // What uvpy.Loop asks of net, which core does not know.
     py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
+    py::function<&net::make_datagram_transport>("make_datagram_transport", "A transport over a datagram socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),
     py::function<&net::stop_listening>("stop_listening", "Stop accepting on a descriptor."),
     {nullptr, nullptr, 0, nullptr},
@@ -61,11 +63,14 @@ bool add_types(PyObject* module, ModuleState* state) {
       state->thread_safe_handle_type != nullptr ? net::make_tcp_transport_type(module, state) : nullptr;
   state->unix_transport_type =
       state->tcp_transport_type != nullptr ? net::make_unix_transport_type(module, state) : nullptr;
-  state->listener_type = state->unix_transport_type != nullptr ? net::make_listener_type(module) : nullptr;
+  state->udp_transport_type =
+      state->unix_transport_type != nullptr ? net::make_udp_transport_type(module, state) : nullptr;
+  state->listener_type = state->udp_transport_type != nullptr ? net::make_listener_type(module) : nullptr;
   return state->listener_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
          PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
          PyModule_AddType(module, state->tcp_transport_type) == 0 &&
-         PyModule_AddType(module, state->unix_transport_type) == 0 && core::remember_hooks(state);
+         PyModule_AddType(module, state->unix_transport_type) == 0 &&
+         PyModule_AddType(module, state->udp_transport_type) == 0 && core::remember_hooks(state);
 }
 
 // What build_info() shows of the C++ side.

@@ -82,6 +82,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(thread_safe_handle_type);
   Py_VISIT(tcp_transport_type);
   Py_VISIT(unix_transport_type);
+  Py_VISIT(udp_transport_type);
   Py_VISIT(listener_type);
   return 0;
 }
@@ -109,6 +110,7 @@ void ModuleState::clear() {
   Py_CLEAR(thread_safe_handle_type);
   Py_CLEAR(tcp_transport_type);
   Py_CLEAR(unix_transport_type);
+  Py_CLEAR(udp_transport_type);
   Py_CLEAR(listener_type);
 }
 

@@ -28,6 +28,7 @@ class Loop;
   X(_close_deferred)                \
   X(_drained)                       \
   X(_flush)                         \
+  X(_sendto_ready)                  \
   X(_get_running_loop)              \
   X(_io_refs)                       \
   X(_set_running_loop)              \
@@ -60,10 +61,12 @@ class Loop;
   X(context)                        \
   X(create_future)                  \
   X(data_received)                  \
+  X(datagram_received)              \
   X(debug)                          \
   X(detach)                         \
   X(done)                           \
   X(eof_received)                   \
+  X(error_received)                 \
   X(exc_info)                       \
   X(exception)                      \
   X(fileno)                         \
@@ -79,6 +82,7 @@ class Loop;
   X(peername)                       \
   X(protocol)                       \
   X(resume_writing)                 \
+  X(sendto)                         \
   X(setblocking)                    \
   X(set_exception)                  \
   X(set_result)                     \
@@ -103,6 +107,8 @@ class Loop;
   X(set_result_unless_cancelled, "asyncio.futures", "_set_result_unless_cancelled") \
   X(buffered_protocol, "asyncio.protocols", "BufferedProtocol")                     \
   X(flow_control_mixin, "asyncio.transports", "_FlowControlMixin")                  \
+  X(datagram_transport, "asyncio.transports", "DatagramTransport")                  \
+  X(selector_datagrams, "asyncio.selector_events", "_SelectorDatagramTransport")    \
   X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
   X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
   X(socket_type, "socket", "socket")                                                \
@@ -147,6 +153,7 @@ struct ModuleState {
   PyTypeObject* thread_safe_handle_type;
   PyTypeObject* tcp_transport_type;
   PyTypeObject* unix_transport_type;
+  PyTypeObject* udp_transport_type;
   PyTypeObject* listener_type;
 
   core::Loop* loops;  // all that are not deallocated

@@ -351,11 +351,9 @@ class ThreadSafeHandle(asyncio.Handle):
     def _repr_info(self) -> list[str]: ...
 
 @type_check_only
-class _StreamTransport(_FlowControlMixin):
-    """What the transports of connected stream sockets share: asyncio.Transport, and what its code asks for."""
+class _Transport(_FlowControlMixin):
+    """What every transport has: asyncio.BaseTransport, pausing of both directions, what asyncio asks for."""
 
-    _start_tls_compatible: ClassVar[bool]
-    _sendfile_compatible: ClassVar[Enum]
     @property
     def _loop(self) -> Loop | None: ...
     @property
@@ -394,22 +392,6 @@ class _StreamTransport(_FlowControlMixin):
     def abort(self) -> None:
         """Close at once and drop what waits to be sent; connection_lost(None) follows in a later iteration."""
 
-    def write(self, data: _Chunk) -> None:
-        """Send bytes, now or as soon as the kernel takes them; what is not bytes is copied.
-
-        TypeError for anything but bytes, bytearray and memoryview, RuntimeError after write_eof(). On a connection
-        that is lost the data is dropped.
-        """
-
-    def writelines(self, list_of_data: Iterable[_Chunk]) -> None:
-        """Send several chunks with one system call; see write()."""
-
-    def write_eof(self) -> None:
-        """Close the write side when everything is sent."""
-
-    def can_write_eof(self) -> bool:
-        """True."""
-
     def pause_reading(self) -> None:
         """Deliver no data until resume_reading(). Does nothing when paused already or closing."""
 
@@ -431,10 +413,33 @@ class _StreamTransport(_FlowControlMixin):
     def _force_close(self, exc: BaseException | None, /) -> None: ...
     def _start_reading(self) -> None: ...
     def _settle_reading(self) -> None: ...
+    def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
+
+@type_check_only
+class _StreamTransport(_Transport):
+    """What the transports of connected stream sockets share: asyncio.Transport, and what its code asks for."""
+
+    _start_tls_compatible: ClassVar[bool]
+    _sendfile_compatible: ClassVar[Enum]
+    def write(self, data: _Chunk) -> None:
+        """Send bytes, now or as soon as the kernel takes them; what is not bytes is copied.
+
+        TypeError for anything but bytes, bytearray and memoryview, RuntimeError after write_eof(). On a connection
+        that is lost the data is dropped.
+        """
+
+    def writelines(self, list_of_data: Iterable[_Chunk]) -> None:
+        """Send several chunks with one system call; see write()."""
+
+    def write_eof(self) -> None:
+        """Close the write side when everything is sent."""
+
+    def can_write_eof(self) -> bool:
+        """True."""
+
     def _close_deferred(self) -> None: ...
     def _flush(self) -> None: ...
     def _drained(self) -> None: ...
-    def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
     def _lend_descriptor(self, lent: bool, /) -> None:
         """Whether the loop's watchers may have the descriptor of this transport, for sendfile."""
 
@@ -454,6 +459,30 @@ class TCPTransport(_StreamTransport):
 @final
 class UnixTransport(_StreamTransport):
     """A Unix stream connection of a uvpy loop; see asyncio.Transport. Cannot be made by hand."""
+
+@final
+class UDPTransport(_Transport, asyncio.DatagramTransport):
+    """Datagrams on a uvpy loop; see asyncio.DatagramTransport. Cannot be made by hand.
+
+    It is one from 3.12 on, as asyncio's own.
+    """
+
+    max_size: ClassVar[int]
+    @property
+    def _address(self) -> Any: ...
+    @property
+    def _buffer(self) -> list[tuple[bytes, Any]]: ...
+    @property
+    def _buffer_size(self) -> int: ...
+    def sendto(self, data: _Chunk, addr: Any = None) -> None:
+        """Send a datagram to addr, or to the peer; now or as soon as the kernel takes it.
+
+        TypeError for anything but bytes, bytearray and memoryview, ValueError for another address than the peer's.
+        What the kernel says against it is the protocol's: error_received().
+        """
+
+    def _read_ready(self) -> None: ...
+    def _sendto_ready(self) -> None: ...
 
 @final
 @type_check_only
@@ -478,6 +507,21 @@ def make_transport(
     """A transport that takes the descriptor of a connected socket over.
 
     ValueError for a family without a native transport, OSError; after an error the descriptor is still the socket's.
+    """
+
+def make_datagram_transport(
+    loop: Loop,
+    sock: socket.socket,
+    family: int,
+    kind: int,
+    protocol: asyncio.BaseProtocol,
+    address: Any = None,
+    waiter: asyncio.Future[None] | None = None,
+    extra: dict[str, Any] | None = None,
+) -> UDPTransport:
+    """A transport that sends and receives by a datagram socket, and closes it; to `address` only where one is given.
+
+    ValueError for a family without a native transport, OSError; after an error the socket is still its owner's.
     """
 
 def listen(

@@ -47,6 +47,13 @@ def _is_native(sock: Any) -> bool:
     return issubclass(type(sock), socket.socket) and sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_STREAM
 
 
+def _takes_datagrams(sock: Any) -> bool:
+    """The same for datagrams; raw internet sockets carry them, too."""
+    if not issubclass(type(sock), socket.socket) or sock.family not in _NATIVE_FAMILIES:
+        return False
+    return sock.type == socket.SOCK_DGRAM or (sock.type == socket.SOCK_RAW and sock.family != socket.AF_UNIX)
+
+
 class _Watches:
     """What asyncio's own transports ask a selector for when they describe themselves: who watches a descriptor."""
 
@@ -169,6 +176,19 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         if _is_native(sock):
             return _core.make_transport(self, sock, sock.family, protocol, waiter, extra, server, **context)
         return _selector_events._SelectorSocketTransport(self, sock, protocol, waiter, extra, server, **context)
+
+    def _make_datagram_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.BaseTransport:
+        self._ensure_fd_no_transport(sock)
+        if _takes_datagrams(sock):
+            return _core.make_datagram_transport(self, sock, sock.family, sock.type, protocol, address, waiter, extra)
+        return _selector_events._SelectorDatagramTransport(self, sock, protocol, address, waiter, extra)
 
     def _make_ssl_transport(
         self,
@@ -336,7 +356,6 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
 
     _accept_connection = _Selector._accept_connection
     _accept_connection2 = _Selector._accept_connection2
-    _make_datagram_transport = _Selector._make_datagram_transport
     _sock_recv = _Selector._sock_recv
     _sock_recv_into = _Selector._sock_recv_into
     _sock_recvfrom = _Selector._sock_recvfrom

@@ -195,9 +195,12 @@ bool Loop::poll() {
     // turn may do without: the turn after it polls.
     skip_poll_ = false;
     ++polls_skipped_;
-    return true;
+    ++round_;
+    hand_on();
+    return !leaving_ || raise_leaving();
   }
-  may_block_ = ready_.empty() && !stopping_;
+  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
+  ++round_;
   if (may_block_ && !timers_.empty()) {
     long ms = 0;
     if (!wait_for_timers(&ms)) {
@@ -225,6 +228,7 @@ bool Loop::poll() {
     uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
     gil_.take();
     in_poll_ = false;
+    hand_on();
     if (leaving_) [[unlikely]] {
       return raise_leaving();
     }
@@ -234,6 +238,32 @@ bool Loop::poll() {
     return false;
   }
   return true;
+}
+
+void Loop::hold_input(Resource* resource) {
+  resources_.hold_input(resource, round_);
+  wake();  // resumed by another thread while the loop polls
+}
+
+// One piece of what each resource holds, as asyncio's poll would find one in the kernel for each of its readers. Then the
+// same again, for as many iterations of asyncio as would run nothing else, and only so many: the poll is put off by it.
+void Loop::hand_on() {
+  if (resources_.holding.empty()) [[likely]] {
+    return;
+  }
+  in_poll_ = true;
+  for (unsigned left = kRounds; left > 0; --left) {
+    Resource* resource = nullptr;
+    while (!leaving_ && !foreign_ && (resource = resources_.take_holding(round_)) != nullptr) {
+      py::Ref<> alive = py::borrow(resource->object());
+      resource->hand_on();
+    }
+    if (resources_.holding.empty() || !ready_.empty() || !later_.empty() || stopping_ || leaving_ || foreign_) {
+      break;
+    }
+    ++round_;
+  }
+  in_poll_ = false;
 }
 
 void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before_poll(); }
@@ -256,7 +286,8 @@ void Loop::before_poll() {
     leave_with_error();
   }
   flush_writes();
-  const bool block = ms != 0 && ready_.empty() && later_.empty() && !stopping_ && !leaving_;
+  const bool block =
+      ms != 0 && ready_.empty() && later_.empty() && resources_.holding.empty() && !stopping_ && !leaving_;
   if (!block) {
     // The time-out is computed after the prepare callbacks, and an active idle handle makes it zero.
     uv_idle_start(idle_.get(), &Loop::on_idle);
@@ -433,7 +464,7 @@ void Loop::flush_writes() {
 
 char* Loop::slab() {
   if (slab_ == nullptr) {
-    slab_ = static_cast<char*>(std::malloc(kSlabSize));
+    slab_ = static_cast<char*>(std::malloc(kSlabRoom));
   }
   return slab_;
 }

@@ -98,8 +98,17 @@ class Loop {
   std::uint64_t turn() const { return turns_; }
   // A libuv callback that runs user code counts as a callback of the turn.
   void count_callback();
+  // Memory to read into, the loop's one for all its transports. A stream uses the first kSlabSize bytes; batches of
+  // datagrams all of it, of which the kernel commits what is written.
   char* slab();
   static constexpr std::size_t kSlabSize = 256 * 1024;
+  static constexpr std::size_t kSlabRoom = 1024 * 1024;
+  // The resource holds input that it has taken from the kernel ahead: it is asked for one piece of it in the place where
+  // a poll of asyncio would find the kernel's next one.
+  void hold_input(Resource* resource);
+  // Reports what callback() raised where it would run as a handle, for those that run in the poll. False with an
+  // exception set.
+  bool report_io(PyObject* callback, PyObject* context, PyObject* exc);
   void closing_begins() { ++closing_; }
   void closing_ends() { --closing_; }
 
@@ -179,6 +188,7 @@ class Loop {
   bool turn_once();
   bool poll();
   bool nothing_to_poll_for() const;
+  void hand_on();
   bool queue_due_timers();
   bool run_batch();
   bool absorb_later();
@@ -215,6 +225,7 @@ class Loop {
 
   static constexpr unsigned kHandful = 8;
   static constexpr std::int64_t kGatherNs = 200'000;
+  static constexpr unsigned kRounds = 32;
 
   ModuleState* state_ = nullptr;
   Loop* previous_ = nullptr;  // the module's list of loops, for fork
@@ -265,6 +276,7 @@ class Loop {
   bool gather_writes_ = true;
   bool foreign_ = false;  // a forked child's copy of its parent's loop
 
+  std::uint64_t round_ = 0;  // of handing on held input
   std::uint64_t turns_ = 0;
   std::uint64_t polls_ = 0;
   std::uint64_t polls_skipped_ = 0;

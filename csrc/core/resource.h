@@ -9,6 +9,7 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 
 namespace uvpy::core {
@@ -24,6 +25,8 @@ class Resource {
   virtual void leak() = 0;
   // Sends what was gathered since the last flush.
   virtual void flush() {}
+  // Hands on one piece of the input that it has taken from the kernel and holds (Loop::hold_input).
+  virtual void hand_on() {}
   // Before a poll in which libuv tells the kernel of a change: whether the descriptor is still the one that was opened.
   virtual void check_descriptor() {}
   // {"kind": str, "fd": int, "state": str, ...}: a new reference, or null with an exception set.
@@ -37,18 +40,20 @@ class Resource {
   Resource* previous_ = nullptr;
   Resource* next_ = nullptr;
   friend class ResourceQueue;
-  Resource* next_queued_[2] = {};
-  bool queued_[2] = {};
+  Resource* next_queued_[3] = {};
+  bool queued_[3] = {};
+  std::uint64_t round_ = 0;
   bool listed_ = false;
   bool held_ = false;
   bool ended_ = false;
 };
 
-// A queue of resources, each in it once at most; kind 0 or 1 names the fields of Resource that it uses.
+// A queue of resources, each in it once at most; kind 0, 1 or 2 names the fields of Resource that it uses.
 class ResourceQueue {
  public:
   explicit ResourceQueue(unsigned kind) : kind_(kind) {}
   bool empty() const { return first_ == nullptr; }
+  Resource* first() const { return first_; }
   void push(Resource* resource) {
     if (!resource->queued_[kind_]) {
       resource->queued_[kind_] = true;
@@ -108,6 +113,7 @@ class Resources {
     }
     dirty.remove(resource);
     changed.remove(resource);
+    holding.remove(resource);
     resource->listed_ = false;
     unlink(resource, resource->ended_ ? ended_ : first_);
     --count_;
@@ -138,6 +144,16 @@ class Resources {
     }
     return resource;
   }
+  // A resource that holds input, to be asked for a piece of it in a later round than this.
+  void hold_input(Resource* resource, std::uint64_t round) {
+    resource->round_ = round;
+    holding.push(resource);
+  }
+  // The first whose turn has come by that round, taken out; null when there is none.
+  Resource* take_holding(std::uint64_t round) {
+    Resource* resource = holding.first();
+    return resource != nullptr && resource->round_ < round ? holding.pop() : nullptr;
+  }
   Resource* first() const { return first_; }
   static Resource* next(const Resource* resource) { return resource->next_; }
   std::size_t count() const { return count_; }
@@ -153,6 +169,7 @@ class Resources {
   }
 
   ResourceQueue dirty{0};    // with gathered writes, in the order of their first one
+  ResourceQueue holding{2};  // that hold input
   ResourceQueue changed{1};  // for which libuv will tell the kernel something before the next poll
 
  private:

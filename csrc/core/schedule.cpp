@@ -8,6 +8,7 @@
 
 #include "core/debug.h"
 #include "core/loop.h"
+#include "core/report.h"
 #include "py/args.h"
 #include "py/call.h"
 
@@ -126,6 +127,12 @@ PyObject* Loop::call_soon_private(PyObject* const* args, Py_ssize_t nargs, PyObj
 bool Loop::queue_io(PyObject* callback, PyObject* context) {
   py::Ref<> handle = make_handle(state_->handle_type, callback, nullptr, 0, context);
   return handle && ready_.push(std::move(handle));
+}
+
+bool Loop::report_io(PyObject* callback, PyObject* context, PyObject* exc) {
+  py::Ref<> handle = make_handle(state_->handle_type, callback, nullptr, 0, context);
+  py::Ref<> args = handle ? py::steal(PyTuple_New(0)) : py::Ref<>();
+  return args && report::callback_failed(*this, handle.get(), callback, args.get(), exc, nullptr);
 }
 
 bool Loop::call_soon_for(PyObject* callback, PyObject* arg) {

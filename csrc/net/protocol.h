@@ -20,7 +20,7 @@ class Protocol {
   bool is_buffered() const { return buffered_; }
 
   // protocol.name(*args), timed in debug mode; the caller has entered the context. Null with an exception set.
-  py::Ref<> call(core::Loop& loop, PyObject* name, PyObject* arg = nullptr) const;
+  py::Ref<> call(core::Loop& loop, PyObject* name, PyObject* arg = nullptr, PyObject* second = nullptr) const;
 
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(object_.get());

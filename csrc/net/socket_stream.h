@@ -11,9 +11,9 @@
 #include <cstddef>
 
 #include "core/report.h"
+#include "net/duplex_type.h"
 #include "net/stream.h"
 #include "py/call.h"
-#include "py/method.h"
 #include "py/type.h"
 #include "uv/handle.h"
 
@@ -192,7 +192,7 @@ class SocketStream : public Stream {
   uv::Handle<Raw> handle_;
 };
 
-// The methods and attributes of every stream type, for a boxed class T.
+// What the stream types have beyond every transport's rows, for a boxed class T.
 template <class T>
 struct StreamTables {
   template <auto F>
@@ -203,87 +203,48 @@ struct StreamTables {
   static PyMethodDef keyword_method(const char* doc) {
     return py::keyword_method_of<T, F, Method, Parameter>(doc);
   }
-  template <auto Get>
-  static PyGetSetDef getter(const char* name, const char* doc) {
-    return py::getter_of<T, Get>(name, doc);
-  }
   static PyObject* repr(PyObject* self) { return py::state_of<T>(self)->repr(); }
 
-  static inline PyGetSetDef attributes[] = {
-      getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
-      getter<&Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
-      getter<&Transport::get_server>("_server", "The server that accepted the connection, or None."),
-      getter<&Transport::get_sock>("_sock", "The socket; None once the connection is lost."),
-      getter<&Transport::get_sock_fd>("_sock_fd", "The number of the descriptor."),
-      getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
-      getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
-      getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
-      getter<&Stream::get_paused>("_paused", "Whether reading is paused."),
-      getter<&Stream::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
-      {nullptr, nullptr, nullptr, nullptr, nullptr},
-  };
-
-  static inline PyMethodDef methods[] = {
-      method<&Transport::get_extra_info>(
-          "get_extra_info", "get_extra_info($self, name, default=None)\n--\n\nWhat is known about the connection."),
-      method<&Transport::is_closing>("is_closing", "is_closing($self)\n--\n\nWhether it is closing or closed."),
-      method<&Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
-      keyword_method<&Stream::set_protocol, "set_protocol", "protocol">(
-          "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
-      method<&Stream::close>("close",
-                             "close($self)\n--\n\nSend what is waiting, then close; connection_lost(None) follows."),
-      method<&Stream::abort>(
-          "abort", "abort($self)\n--\n\nClose at once, dropping what is waiting; connection_lost(None) follows."),
-      keyword_method<&Stream::write, "write", "data">(
-          "write($self, data)\n--\n\nSend bytes, now or as soon as the peer takes them."),
-      keyword_method<&Stream::writelines, "writelines", "list_of_data">(
-          "writelines($self, list_of_data)\n--\n\nSend several chunks of bytes with one system call."),
-      method<&Stream::write_eof>("write_eof", "write_eof($self)\n--\n\nClose the write side when everything is sent."),
-      method<&Stream::can_write_eof>("can_write_eof", "can_write_eof($self)\n--\n\nTrue."),
-      method<&Stream::pause_reading>("pause_reading",
-                                     "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
-      method<&Stream::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
-      method<&Stream::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
-      method<&Stream::get_write_buffer_size>(
-          "get_write_buffer_size", "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
-      method<&Stream::get_write_buffer_limits>("get_write_buffer_limits",
-                                               "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
-      method<&Stream::set_write_buffer_limits>("set_write_buffer_limits",
-                                               "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
-                                               "Set the marks, in bytes, at which the protocol is paused and resumed."),
-      method<&Stream::force_close_method>("_force_close", "Close at once because of an exception."),
-      method<&Stream::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
-      method<&Stream::settle_reading>("_settle_reading", "Do what another thread's pause or resume asked for."),
-      method<&Stream::close_deferred>("_close_deferred", "Do what another thread's close asked for."),
-      method<&Stream::flush_method>("_flush", "Send what another thread wrote."),
-      method<&Stream::drained_method>("_drained", "Tell the protocol that its data is sent."),
-      method<&Transport::call_connection_lost>("_call_connection_lost",
-                                               "Call the protocol's connection_lost() and let go."),
-      method<&Stream::lend_descriptor>("_lend_descriptor", "Let sendfile watch the descriptor, or take it back."),
-      method<&Stream::unread>("_unread", "Deliver these bytes, already taken by a reader, before what comes next."),
-      method<&Stream::abandon>("_abandon", "Close what nobody wants any more."),
-      method<&Stream::read_ready>("_read_ready", "Read what has come and deliver it."),
-      method<&Stream::deliver_unread>("_deliver_unread", "Deliver what _unread() put back."),
-      method<&Stream::make_empty_waiter>("_make_empty_waiter", "A future that is done when everything is sent."),
-      method<&Stream::reset_empty_waiter>("_reset_empty_waiter", "Allow writes again."),
-      {nullptr, nullptr, 0, nullptr},
-  };
+  static inline auto attributes = py::table_of(DuplexRows<T>::attributes(), std::array<PyGetSetDef, 0>{});
+  static inline auto methods = py::table_of(
+      DuplexRows<T>::methods(),
+      std::array{
+          method<&Stream::close>(
+              "close", "close($self)\n--\n\nSend what is waiting, then close; connection_lost(None) follows."),
+          method<&Stream::abort>(
+              "abort", "abort($self)\n--\n\nClose at once, dropping what is waiting; connection_lost(None) follows."),
+          keyword_method<&Stream::write, "write", "data">(
+              "write($self, data)\n--\n\nSend bytes, now or as soon as the peer takes them."),
+          keyword_method<&Stream::writelines, "writelines", "list_of_data">(
+              "writelines($self, list_of_data)\n--\n\nSend several chunks of bytes with one system call."),
+          method<&Stream::write_eof>("write_eof",
+                                     "write_eof($self)\n--\n\nClose the write side when everything is sent."),
+          method<&Stream::can_write_eof>("can_write_eof", "can_write_eof($self)\n--\n\nTrue."),
+          method<&Stream::force_close_method>("_force_close", "Close at once because of an exception."),
+          method<&Stream::close_deferred>("_close_deferred", "Do what another thread's close asked for."),
+          method<&Stream::flush_method>("_flush", "Send what another thread wrote."),
+          method<&Stream::drained_method>("_drained", "Tell the protocol that its data is sent."),
+          method<&Stream::lend_descriptor>("_lend_descriptor", "Let sendfile watch the descriptor, or take it back."),
+          method<&Stream::unread>("_unread", "Deliver these bytes, already taken by a reader, before what comes next."),
+          method<&Stream::abandon>("_abandon", "Close what nobody wants any more."),
+          method<&Stream::read_ready>("_read_ready", "Read what has come and deliver it."),
+          method<&Stream::deliver_unread>("_deliver_unread", "Deliver what _unread() put back."),
+          method<&Stream::make_empty_waiter>("_make_empty_waiter", "A future that is done when everything is sent."),
+          method<&Stream::reset_empty_waiter>("_reset_empty_waiter", "Allow writes again."),
+      });
 };
 
 // Makes the type of a stream. Null with an exception set.
 template <class T>
 PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char* name, const char* doc) {
   using Tables = StreamTables<T>;
-  auto* base = reinterpret_cast<PyTypeObject*>(state->flow_control_mixin);
-  if (base->tp_basicsize != static_cast<Py_ssize_t>(offsetof(py::Object<T>, weakrefs))) {
-    PyErr_Format(PyExc_ImportError, "asyncio's transports have a layout that this uvpy does not know (%zd bytes)",
-                 base->tp_basicsize);
+  if (!has_known_layout<T>(state)) {
     return nullptr;
   }
   const PyType_Slot more[] = {
       {Py_tp_repr, reinterpret_cast<void*>(&Tables::repr)},
-      {Py_tp_getset, Tables::attributes},
-      {Py_tp_methods, Tables::methods},
+      {Py_tp_getset, Tables::attributes.data()},
+      {Py_tp_methods, Tables::methods.data()},
   };
   // Not immutable: its base is written in Python and is not (an error from 3.14 on).
   py::Ref<> type = py::steal(reinterpret_cast<PyObject*>(

@@ -82,65 +82,6 @@ PyObject* Stream::start_reading() {
   Py_RETURN_NONE;
 }
 
-PyObject* Stream::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
-
-PyObject* Stream::pause_reading() {
-  if (closing_ || paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = true;
-  if (must_defer()) {
-    // From another thread while the loop polls: no data is handed out any more; libuv is told by the loop itself.
-    if (!defer(loop().state().names._settle_reading, nullptr)) {
-      return nullptr;
-    }
-  } else {
-    stop();
-  }
-  if (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Stream::resume_reading() {
-  if (closing_ || !paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = false;
-  if (must_defer()) {
-    if (!defer(loop().state().names._settle_reading, nullptr)) {
-      return nullptr;
-    }
-  } else {
-    py::Ref<> started = py::steal(start_reading());
-    if (!started) {
-      return nullptr;
-    }
-  }
-  if (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Stream::settle_reading() {
-  // Brings libuv in line with what another thread asked for.
-  if (closing_ || paused_) {
-    stop();
-    Py_RETURN_NONE;
-  }
-  return start_reading();
-}
-
-PyObject* Stream::set_protocol(PyObject* protocol) {
-  flush();
-  if (!protocol_.set(loop(), protocol)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
 // ---- a byte in
 
 void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
@@ -537,26 +478,13 @@ void Stream::end_with_loop() {
   leave_descriptor();
 }
 
-PyObject* Stream::repr_with(const char* name) {
-  if (lost_) {
-    return PyUnicode_FromFormat("<%s closed fd=%d>", name, fd_);
-  }
-  if (loop().is_closed()) {
-    return PyUnicode_FromFormat("<%s%s fd=%d>", name, closing_ ? " closing" : "", fd_);
-  }
-  return PyUnicode_FromFormat("<%s%s fd=%d read=%s write=<%s, bufsize=%zu>>", name, closing_ ? " closing" : "", fd_,
-                              reading_ ? "polling" : "idle", waiting() > 0 ? "polling" : "idle", waiting());
-}
-
 int Stream::visit_stream(visitproc visit, void* arg) const {
-  Py_VISIT(read_context_.get());
-  Py_VISIT(write_context_.get());
   Py_VISIT(empty_waiter_.get());
   Py_VISIT(unread_.get());
   if (int result = read_buffer_.visit(visit, arg)) {
     return result;
   }
-  return visit_common(visit, arg);
+  return visit_duplex(visit, arg);
 }
 
 void Stream::clear_stream() {

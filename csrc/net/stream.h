@@ -4,15 +4,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "net/flow.h"
-#include "net/transport.h"
+#include "net/duplex.h"
 #include "net/write_queue.h"
 #include "py/buffer.h"
 #include "uv/status.h"
 
 namespace uvpy::net {
 
-class Stream : public Transport {
+class Stream : public Duplex {
  public:
   void flush() final;
   void check_descriptor() final;
@@ -26,18 +25,10 @@ class Stream : public Transport {
   PyObject* close();
   PyObject* abort();
   PyObject* force_close_method(PyObject* exc);
-  PyObject* pause_reading();
-  PyObject* resume_reading();
-  PyObject* is_reading();
-  PyObject* start_reading();
-  PyObject* settle_reading();
+  PyObject* start_reading() final;
   PyObject* close_deferred();
   PyObject* flush_method();
   PyObject* drained_method();
-  PyObject* set_protocol(PyObject* protocol);
-  PyObject* get_write_buffer_size();
-  PyObject* get_write_buffer_limits();
-  PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* make_empty_waiter();
   PyObject* reset_empty_waiter();
   PyObject* read_ready();
@@ -45,8 +36,6 @@ class Stream : public Transport {
   PyObject* unread(PyObject* data);
   PyObject* deliver_unread();
   PyObject* lend_descriptor(PyObject* lent);
-  PyObject* get_protocol_paused();
-  PyObject* get_paused();
 
  protected:
   ~Stream() = default;
@@ -57,9 +46,7 @@ class Stream : public Transport {
   bool force_close(PyObject* exc) final;
   void settle() final;
   bool abandon_later() final;
-  PyObject* repr_with(const char* name);
-  // Bytes that were written and the kernel has not taken.
-  std::size_t waiting() const;
+  std::size_t waiting() const final;
   int visit_stream(visitproc visit, void* arg) const;
   void clear_stream();
 
@@ -68,7 +55,7 @@ class Stream : public Transport {
   void settle_hold();
   bool start();
   void start_again();
-  void stop();
+  void stop() final;
   void received(ssize_t count, const uv_buf_t* buf);
   bool schedule_unread();
   void ended();
@@ -81,8 +68,6 @@ class Stream : public Transport {
   enum class Accept { yes, ignored, refused };
   Accept accepts(const char* function);
   PyObject* refuse_to_send();
-  bool must_defer() const { return loop().gil().given(); }
-  bool defer(PyObject* name, PyObject* arg);
   bool gathers_now();
   bool send(PyObject* object, const char* data, std::size_t size);
   bool begin_waiting();
@@ -92,27 +77,19 @@ class Stream : public Transport {
   void write_failed(uv::Status status);
   void written(int status);
   void drained();
-  bool pause_protocol_if_full();
-  void resume_protocol_if_drained();
-  bool tell_protocol(PyObject* name, const char* message);
   bool shutdown_write(bool raises);
   static void on_write(uv_write_t* request, int status);
 
-  Flow flow_;
   WriteQueue queue_;
   WriteQueue in_flight_;  // what the request below refers to
   uv_write_t request_{};
   py::BufferView read_buffer_;
-  py::Ref<> read_context_;   // of whoever started reading, as asyncio's reader handle has it
-  py::Ref<> write_context_;  // of the write that began what is waiting
-  py::Ref<> unread_;         // bytes to be delivered before what the kernel has
+  py::Ref<> unread_;  // bytes to be delivered before what the kernel has
   py::Ref<> empty_waiter_;
   std::uint64_t read_turn_ = 0;
   std::uint64_t write_turn_ = 0;
   unsigned turn_writes_ = 0;
   unsigned many_writes_ = 0;  // how often of late a turn had several writes
-  bool paused_ = false;
-  bool reading_ = false;  // libuv reads
   bool in_alloc_ = false;
   bool stop_pending_ = false;
   bool eof_ = false;

@@ -25,8 +25,6 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 // As many as one writev takes (IOV_MAX), and as many as a request of 64 KiB is split into.
 constexpr unsigned kVectors = 1024;
 constexpr unsigned kPieceVectors = 64;
-// asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
-constexpr unsigned kWarnAfter = 5;
 // Turns with several writes, of late, from which on a transport gathers.
 constexpr unsigned kGatherFrom = 2;
 constexpr unsigned kGatherMost = 4;
@@ -45,26 +43,13 @@ Stream::Accept Stream::accepts(const char* function) {
     return Accept::refused;
   }
   if (conn_lost_ > 0) {
-    if (conn_lost_ >= kWarnAfter) {
-      const ModuleState& state = loop().state();
-      py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
-      py::Ref<> text = py::steal(PyUnicode_FromString("socket.send() raised exception."));
-      if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
-        return Accept::refused;
-      }
-    }
-    ++conn_lost_;
-    return Accept::ignored;
+    return count_lost_write() ? Accept::ignored : Accept::refused;
   }
   return Accept::yes;
 }
 
 PyObject* Stream::write(PyObject* data) {
-  if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
-    py::Ref<> name = py::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(data)), "__name__"));
-    if (name) {
-      PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not %R", name.get());
-    }
+  if (!check_data(data)) {
     return nullptr;
   }
   py::BufferView view;
@@ -436,8 +421,6 @@ PyObject* Stream::write_eof() {
 
 PyObject* Stream::can_write_eof() { Py_RETURN_TRUE; }
 
-// ---- flow control
-
 std::size_t Stream::waiting() const {
   if (conn_lost_ > 0) {
     return 0;
@@ -445,98 +428,6 @@ std::size_t Stream::waiting() const {
   return queue_.bytes() +
          (writing_ && stream_is_open() ? uv_stream_get_write_queue_size(const_cast<Stream*>(this)->stream()) : 0);
 }
-
-// False with an exception set that ends the run; any other is reported.
-bool Stream::tell_protocol(PyObject* name, const char* message) {
-  py::Ref<> protocol = py::borrow(protocol_.get());
-  if (!protocol || protocol_.call(loop(), name)) {
-    return true;
-  }
-  py::Ref<> exc = py::take_error();
-  if (py::ends_the_loop(exc.get())) {
-    py::restore_error(std::move(exc));
-    return false;
-  }
-  return core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
-                                              {"protocol", protocol.get()});
-}
-
-bool Stream::pause_protocol_if_full() {
-  return !flow_.must_pause(waiting()) ||
-         tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
-}
-
-void Stream::resume_protocol_if_drained() {
-  if (flow_.must_resume(waiting()) &&
-      !tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed")) {
-    loop().leave_with_error();
-  }
-}
-
-PyObject* Stream::get_write_buffer_size() {
-  flush();
-  return PyLong_FromSize_t(waiting());
-}
-
-PyObject* Stream::get_write_buffer_limits() {
-  return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(flow_.low()), static_cast<Py_ssize_t>(flow_.high()));
-}
-
-namespace {
-
-// A mark in bytes: any number that asyncio could compare with; what is out of reach never comes into play.
-bool water_mark(PyObject* value, Py_ssize_t* mark) {
-  constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
-  if (PyFloat_Check(value)) {
-    const double number = PyFloat_AS_DOUBLE(value);
-    // What is below zero, or no number at all, is refused like any negative mark.
-    *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : -1;
-    return true;
-  }
-  *mark = PyNumber_AsSsize_t(value, nullptr);
-  if (*mark == -1 && PyErr_Occurred() != nullptr) {
-    return false;
-  }
-  *mark = std::clamp(*mark, -kMost, kMost);
-  return true;
-}
-
-}  // namespace
-
-PyObject* Stream::set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"high", "low"};
-  PyObject* given[2];
-  if (!py::parse({"set_write_buffer_limits", kNames, 0, 2}, args, nargs, kwnames, given)) {
-    return nullptr;
-  }
-  const bool has_high = given[0] != nullptr && given[0] != Py_None;
-  const bool has_low = given[1] != nullptr && given[1] != Py_None;
-  Py_ssize_t high = static_cast<Py_ssize_t>(Flow::kHigh);
-  Py_ssize_t low = 0;
-  if ((has_high && !water_mark(given[0], &high)) || (has_low && !water_mark(given[1], &low))) {
-    return nullptr;
-  }
-  if (!has_high && has_low) {
-    high = 4 * low;
-  }
-  if (!has_low) {
-    low = high >> 2;  // floored, as Python divides: the error names it
-  }
-  if (high < low || low < 0) {
-    PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);
-    return nullptr;
-  }
-  flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
-  // asyncio pauses at once when the new mark is passed already.
-  flush();
-  if (!pause_protocol_if_full()) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Stream::get_protocol_paused() { return PyBool_FromLong(flow_.paused() ? 1 : 0); }
-PyObject* Stream::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
 
 // ---- for sendfile
 
@@ -569,19 +460,6 @@ PyObject* Stream::lend_descriptor(PyObject* lent) {
     return nullptr;
   }
   Py_RETURN_NONE;
-}
-
-// ---- other threads
-
-// Calls self.name(arg) in the loop's thread: for calls that would touch libuv while the loop is in its poll.
-bool Stream::defer(PyObject* name, PyObject* arg) {
-  py::Ref<> method = py::get_attr(self_, name);
-  if (!method) {
-    return false;
-  }
-  PyObject* argv[] = {method.get(), arg};
-  py::Ref<> handle = py::steal(loop().call_soon_threadsafe(argv, arg != nullptr ? 2 : 1, nullptr));
-  return static_cast<bool>(handle);
 }
 
 }  // namespace uvpy::net

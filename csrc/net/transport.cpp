@@ -2,13 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "net/transport.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-
-#include <cstddef>
-#include <cstring>
 
 #include "core/debug.h"
 #include "core/report.h"
@@ -17,34 +11,6 @@
 #include "py/mutant.h"
 
 namespace uvpy::net {
-
-py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size) {
-  char host[INET6_ADDRSTRLEN];
-  if (size >= sizeof(sockaddr_in) && address.ss_family == AF_INET) {
-    sockaddr_in in{};
-    std::memcpy(&in, &address, sizeof in);
-    inet_ntop(AF_INET, &in.sin_addr, host, sizeof host);
-    return py::steal(Py_BuildValue("(si)", host, static_cast<int>(ntohs(in.sin_port))));
-  }
-  if (size >= sizeof(sockaddr_in6) && address.ss_family == AF_INET6) {
-    sockaddr_in6 in{};
-    std::memcpy(&in, &address, sizeof in);
-    inet_ntop(AF_INET6, &in.sin6_addr, host, sizeof host);
-    return py::steal(Py_BuildValue("(siII)", host, static_cast<int>(ntohs(in.sin6_port)),
-                                   static_cast<unsigned>(ntohl(in.sin6_flowinfo)),
-                                   static_cast<unsigned>(in.sin6_scope_id)));
-  }
-  constexpr std::size_t kPath = offsetof(sockaddr_un, sun_path);
-  if (size >= kPath && address.ss_family == AF_UNIX) {
-    const char* path = reinterpret_cast<const char*>(&address) + kPath;
-    const auto length = static_cast<Py_ssize_t>(size - kPath);
-    if (length > 0 && path[0] == '\0') {
-      return py::steal(PyBytes_FromStringAndSize(path, length));  // abstract
-    }
-    return py::steal(PyUnicode_DecodeFSDefaultAndSize(path, static_cast<Py_ssize_t>(strnlen(path, size - kPath))));
-  }
-  return py::borrow(Py_None);
-}
 
 bool Transport::begin(core::Loop& loop, PyObject* self, int fd, PyObject* sock, PyObject* protocol, PyObject* extra,
                       PyObject* server) {
@@ -217,7 +183,7 @@ void Transport::warn_unclosed() {
 PyObject* Transport::make_socket() {
   if (!sock_ && fd_ >= 0 && !lost_ && !loop_ended_) {
     const ModuleState& state = loop().state();
-    py::Ref<> args = py::steal(Py_BuildValue("(iiii)", family_, static_cast<int>(SOCK_STREAM), 0, fd_));
+    py::Ref<> args = py::steal(Py_BuildValue("(iiii)", family_, type_, 0, fd_));
     py::Ref<> made = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
     if (!made || !py::call_method(made.get(), state.names.setblocking, Py_False)) {
       if (made) {
@@ -302,7 +268,7 @@ PyObject* Transport::extra() {
     }
     if (sock == Py_None) {
       // Closed before anybody asked: a socket object without a descriptor stands for it, as a closed one would.
-      py::Ref<> args = py::steal(Py_BuildValue("(ii)", family_, static_cast<int>(SOCK_STREAM)));
+      py::Ref<> args = py::steal(Py_BuildValue("(ii)", family_, type_));
       py::Ref<> closed = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
       py::Ref<> done = closed ? py::steal(PyObject_CallMethod(closed.get(), "close", nullptr)) : py::Ref<>();
       if (!done) {

@@ -9,6 +9,7 @@
 
 #include "core/loop.h"
 #include "core/resource.h"
+#include "net/address.h"
 #include "net/protocol.h"
 #include "py/ref.h"
 
@@ -63,7 +64,7 @@ class Transport : public core::Resource {
   virtual void leave_descriptor() = 0;
   // For the finalizer: closes what is open, keeping the object alive until that is done. False with nothing open.
   virtual bool abandon_later() = 0;
-  // What connection_lost leaves to the stream to settle.
+  // What connection_lost leaves to the transport to settle.
   virtual void settle() = 0;
 
   // What asyncio's __del__ says of a transport that nobody closed.
@@ -72,6 +73,7 @@ class Transport : public core::Resource {
   // The dict behind get_extra_info, made when first asked for.
   PyObject* extra();
   PyObject* make_socket();
+  py::Ref<> peer_address() const { return socket_address(peer_, peer_size_); }
   // Holds the Python socket's descriptor open: its owner's close() only marks it, until detach_socket().
   bool hold_socket();
   void detach_socket();
@@ -94,6 +96,7 @@ class Transport : public core::Resource {
   Protocol protocol_;
   int fd_ = -1;
   int family_ = 0;
+  int type_ = SOCK_STREAM;
   unsigned conn_lost_ = 0;  // how often connection_lost was asked for, and writes after it
   bool closing_ = false;
   bool lost_ = false;  // connection_lost has come
@@ -108,8 +111,5 @@ class Transport : public core::Resource {
   sockaddr_storage own_{};
   sockaddr_storage peer_{};
 };
-
-// As the socket module gives it: (host, port), (host, port, flowinfo, scope_id), or a Unix path; None without an address.
-py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size);
 
 }  // namespace uvpy::net

@@ -5,6 +5,8 @@
 
 #include <Python.h>
 
+#include <cstddef>
+
 #if PY_VERSION_HEX < 0x030B0000
 #error "uvpy needs CPython 3.11 or newer"
 #endif
@@ -19,6 +21,9 @@ inline constexpr bool kThreadSafeHandles = PY_VERSION_HEX >= 0x030E0000;
 inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
 // add_reader and add_writer take a context since 3.15.
 inline constexpr bool kReadersTakeContext = PY_VERSION_HEX >= 0x030F0000;
+// An empty datagram is sent, and each one's header counts as this many bytes of the write buffer, since 3.13.
+inline constexpr bool kSendsEmptyDatagrams = PY_VERSION_HEX >= 0x030D0000;
+inline constexpr std::size_t kDatagramHeader = PY_VERSION_HEX >= 0x030D0000 ? 8 : 0;
 // writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.

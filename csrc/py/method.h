@@ -3,6 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
+
 #include "py/args.h"
 #include "py/object.h"
 
@@ -124,6 +127,15 @@ template <auto Get, auto Set>
 PyGetSetDef getset(const char* name, const char* doc) {
   return {name, &get_attribute<typename Member<decltype(Get)>::Class, Get>, &Setter<decltype(Set)>::template set<Set>,
           doc, nullptr};
+}
+
+// Two lists of rows, and the empty one that ends a table.
+template <class Row, std::size_t A, std::size_t B>
+std::array<Row, A + B + 1> table_of(const std::array<Row, A>& first, const std::array<Row, B>& second) {
+  std::array<Row, A + B + 1> table{};
+  std::copy(first.begin(), first.end(), table.begin());
+  std::copy(second.begin(), second.end(), table.begin() + A);
+  return table;
 }
 
 // A row for a function of the module: (module, args, nargs, kwnames).

@@ -1,4 +1,4 @@
-"""What works through asyncio's own classes: Unix sockets, UDP, subprocesses, pipes, executors, sock_*, DNS,
+"""What works through asyncio's own classes: Unix sockets, subprocesses, pipes, executors, sock_*, DNS,
 sendfile.
 """
 
@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from support.drive import LIMIT, eventually, run, turn, turns
+from support.drive import LIMIT, run, turn, turns
 from support.leaks import fds
 from support.peers import KB, MB, fill, pattern, same
 from support.protocols import Recorder, drop, end_all, keeping, serve, wire
@@ -116,60 +116,6 @@ async def test_passing_through_a_socketpair(loop, sockets):
         same(await asyncio.wrap_future(coming), blob)
         peer.close()
         assert await protocol.lost() is None
-
-
-# ---- UDP
-
-
-class Datagrams(asyncio.DatagramProtocol):
-    def __init__(self):
-        self.got, self.errors, self.lost, self.transport = [], [], False, None
-
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def datagram_received(self, data, addr):
-        self.got.append((data, addr))
-
-    def error_received(self, exc):
-        self.errors.append(exc)
-
-    def connection_lost(self, exc):
-        self.lost = True
-
-
-async def test_udp(loop, sockets):
-    one, first = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
-    two, second = await loop.create_datagram_endpoint(Datagrams, remote_addr=one.get_extra_info("sockname"))
-    assert isinstance(one, asyncio.DatagramTransport) or sys.version_info < (3, 12)
-    two.sendto(b"hello")
-    await eventually(lambda: first.got)
-    assert first.got == [(b"hello", two.get_extra_info("sockname"))]
-    for i in range(50):
-        one.sendto(b"%d" % i, two.get_extra_info("sockname"))
-    await eventually(lambda: len(second.got) == 50)
-    assert [data for data, _ in second.got] == [b"%d" % i for i in range(50)]
-    with pytest.raises((ValueError, TypeError)):
-        two.sendto(b"x", ("127.0.0.1", 1))
-    one.close()
-    assert one.is_closing()
-    await eventually(lambda: first.lost)
-    two.sendto(b"nobody there")
-    await eventually(lambda: second.errors)
-    assert isinstance(second.errors[0], ConnectionRefusedError)
-    two.abort()
-    await eventually(lambda: second.lost)
-
-
-async def test_unix_datagrams(loop, folder):
-    one, first = await loop.create_datagram_endpoint(Datagrams, local_addr="one.sock", family=socket.AF_UNIX)
-    two, second = await loop.create_datagram_endpoint(Datagrams, remote_addr="one.sock", family=socket.AF_UNIX)
-    two.sendto(b"x")
-    await eventually(lambda: first.got)
-    assert first.got[0][0] == b"x"
-    for transport in (one, two):
-        transport.close()
-    await eventually(lambda: first.lost and second.lost)
 
 
 # ---- subprocesses and pipes

@@ -1,8 +1,9 @@
-/* The load generator: load PORT CONTROL CONNECTIONS SIZE LIMIT
+/* The load generator: load tcp|udp PORT CONTROL CONNECTIONS SIZE LIMIT
 
    For each line with a number of seconds on its input it loads 127.0.0.1:PORT so long and answers with a line of JSON;
    at the end of its input it tells the server to stop. A closed loop: each connection sends its next request as soon
-   as the answer to the last is complete, and every answer is compared with its request. Before and after, while nothing
+   as the answer to the last is complete, and every answer is compared with its request. A udp "connection" is a connected socket, a request one
+   datagram, and none is expected to be lost. Before and after, while nothing
    is under way, the server is asked over the control connection for the processor time it has used. Any trouble is a
    line on stderr and exit status 1; SIGALRM ends it after LIMIT seconds. */
 
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 10000, MAX_SIZE = 16 << 20, MAX_SECONDS = 600, MAX_REQUESTS = 8000000, BATCH = 256 };
+enum { MAX_CONNECTIONS = 10000, MAX_SIZE = 16 << 20, MAX_DATAGRAM = 65507, MAX_SECONDS = 600, MAX_REQUESTS = 8000000, BATCH = 256 };
 
 struct connection {
   int fd;
@@ -64,12 +65,12 @@ static long number(const char* text, long max) {
   return value;
 }
 
-static int dial(int port) {
+static int dial(int port, int type) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0), on = 1;
   if (fd < 0 || connect(fd, (struct sockaddr*)&address, sizeof address)) fail("connect: %s", strerror(errno));
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (type == SOCK_STREAM) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return fd;
 }
 
@@ -159,7 +160,7 @@ static double processor_time(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void start(int poll, int port) {
+static void start(int poll, int port, int type) {
   connections = calloc(count, sizeof *connections);
   scratch = malloc(size);
   times = malloc(MAX_REQUESTS * sizeof *times);
@@ -167,7 +168,7 @@ static void start(int poll, int port) {
   for (size_t i = 0; i < count; i++) {
     struct connection* c = &connections[i];
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = c};
-    *c = (struct connection){.fd = dial(port), .request = malloc(size), .number = (uint64_t)i << 40};
+    *c = (struct connection){.fd = dial(port, type), .request = malloc(size), .number = (uint64_t)i << 40};
     if (!c->request) fail("no memory");
     for (size_t k = 0; k < size; k++) c->request[k] = (char)(k * 131 + i);
     c->sent = c->received = size; /* nothing is under way */
@@ -189,14 +190,15 @@ static void measure(int poll, int control, double seconds) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 6) fail("usage: load PORT CONTROL CONNECTIONS SIZE LIMIT");
-  int port = (int)number(argv[1], 65535), control = dial((int)number(argv[2], 65535));
-  count = (size_t)number(argv[3], MAX_CONNECTIONS);
-  size = (size_t)number(argv[4], MAX_SIZE);
+  if (argc != 7) fail("usage: load tcp|udp PORT CONTROL CONNECTIONS SIZE LIMIT");
+  int type = strcmp(argv[1], "udp") ? SOCK_STREAM : SOCK_DGRAM;
+  int port = (int)number(argv[2], 65535), control = dial((int)number(argv[3], 65535), SOCK_STREAM);
+  count = (size_t)number(argv[4], MAX_CONNECTIONS);
+  size = (size_t)number(argv[5], type == SOCK_DGRAM ? MAX_DATAGRAM : MAX_SIZE);
   if (!count || size < sizeof(uint64_t)) fail("at least 1 connection and %zu bytes", sizeof(uint64_t));
-  alarm((unsigned)number(argv[5], MAX_SECONDS));
+  alarm((unsigned)number(argv[6], MAX_SECONDS));
   int poll = epoll_create1(EPOLL_CLOEXEC);
-  start(poll, port);
+  start(poll, port, type);
   char line[64];
   while (fgets(line, sizeof line, stdin)) {
     double seconds = strtod(line, NULL);

@@ -48,10 +48,16 @@ def micro(loop: asyncio.AbstractEventLoop, args: argparse.Namespace) -> None:
 
 
 def serve(loop: asyncio.AbstractEventLoop, args: argparse.Namespace) -> None:
-    echo = loop.run_until_complete(loop.create_server(workloads.EchoProtocol, "127.0.0.1", 0))
+    echo: asyncio.Server | asyncio.DatagramTransport
+    if workloads.ECHO[args.case].datagrams:
+        address = ("127.0.0.1", 0)
+        echo, _ = loop.run_until_complete(loop.create_datagram_endpoint(workloads.EchoDatagrams, address))
+        port = echo.get_extra_info("sockname")[1]
+    else:
+        echo = loop.run_until_complete(loop.create_server(workloads.EchoProtocol, "127.0.0.1", 0))
+        port = echo.sockets[0].getsockname()[1]
     control = loop.run_until_complete(loop.create_server(workloads.ControlProtocol, "127.0.0.1", 0))
-    ports = [server.sockets[0].getsockname()[1] for server in (echo, control)]
-    say(loop=class_of(loop), ports=ports)
+    say(loop=class_of(loop), ports=[port, control.sockets[0].getsockname()[1]])
     loop.run_forever()
     echo.close()
     control.close()

@@ -144,7 +144,8 @@ class Player:
         self.loop = told["loop"]
         if self.echo:
             assert self.load
-            command = [self.load, *told["ports"], self.echo.connections, self.echo.size, LIMIT]
+            transport = "udp" if self.echo.datagrams else "tcp"
+            command = [self.load, transport, *told["ports"], self.echo.connections, self.echo.size, LIMIT]
             self.processes.append(Process([str(c) for c in command], environment(), core=self.cores[1]))
 
     def slice(self, seconds: float) -> Told:

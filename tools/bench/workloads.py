@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 TURN = 1000
 """How many operations a micro case puts into one turn of the loop, where it is not one a turn."""
@@ -30,6 +30,8 @@ class Echo(NamedTuple):
     size: int
     tuned: bool = False
     """With glibc told to keep freed memory: asyncio's reads of 256 KiB then cost no mmap and munmap each."""
+    datagrams: bool = False
+    """Over UDP: so many sockets, a datagram at a time each."""
 
 
 def nothing() -> None:
@@ -116,6 +118,8 @@ MICRO = {
 ECHO = {
     "tcp_echo": Echo("TCP echo, asyncio.Protocol, 1 KiB, 10 connections", 10, 1024),
     "tcp_echo_t": Echo("the same with MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ set", 10, 1024, tuned=True),
+    "udp_echo": Echo("UDP echo, asyncio.DatagramProtocol, 1 KiB, 10 sockets", 10, 1024, datagrams=True),
+    "udp_echo_t": Echo("the same with the two settings", 10, 1024, tuned=True, datagrams=True),
 }
 
 CASES: dict[str, Micro | Echo] = {**MICRO, **ECHO}
@@ -133,6 +137,14 @@ class EchoProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.write(data)
+
+
+class EchoDatagrams(asyncio.DatagramProtocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.sendto = cast(asyncio.DatagramTransport, transport).sendto
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.sendto(data, addr)
 
 
 class ControlProtocol(asyncio.Protocol):

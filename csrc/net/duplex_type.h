@@ -1,0 +1,86 @@
+// The rows that every transport type has in its tables, and the check that its objects begin as asyncio's do. Used by the
+// types of streams and of datagram transports; no logic.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "net/duplex.h"
+#include "py/method.h"
+#include "state.h"
+
+namespace uvpy::net {
+
+template <class T>
+struct DuplexRows {
+  template <auto F>
+  static PyMethodDef method(const char* name, const char* doc) {
+    return py::method_of<T, F>(name, doc);
+  }
+  template <auto F, py::Name Method, py::Name Parameter>
+  static PyMethodDef keyword_method(const char* doc) {
+    return py::keyword_method_of<T, F, Method, Parameter>(doc);
+  }
+  template <auto Get>
+  static PyGetSetDef getter(const char* name, const char* doc) {
+    return py::getter_of<T, Get>(name, doc);
+  }
+
+  static auto attributes() {
+    return std::array{
+        getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
+        getter<&Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
+        getter<&Transport::get_server>("_server", "The server that accepted the connection, or None."),
+        getter<&Transport::get_sock>("_sock", "The socket; None once the connection is lost."),
+        getter<&Transport::get_sock_fd>("_sock_fd", "The number of the descriptor."),
+        getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
+        getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
+        getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
+        getter<&Duplex::get_paused>("_paused", "Whether reading is paused."),
+        getter<&Duplex::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
+    };
+  }
+
+  static auto methods() {
+    return std::array{
+        method<&Transport::get_extra_info>(
+            "get_extra_info", "get_extra_info($self, name, default=None)\n--\n\nWhat is known about the connection."),
+        method<&Transport::is_closing>("is_closing", "is_closing($self)\n--\n\nWhether it is closing or closed."),
+        method<&Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
+        keyword_method<&Duplex::set_protocol, "set_protocol", "protocol">(
+            "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
+        method<&Duplex::pause_reading>("pause_reading",
+                                       "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
+        method<&Duplex::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
+        method<&Duplex::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
+        method<&Duplex::get_write_buffer_size>(
+            "get_write_buffer_size",
+            "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
+        method<&Duplex::get_write_buffer_limits>("get_write_buffer_limits",
+                                                 "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
+        method<&Duplex::set_write_buffer_limits>(
+            "set_write_buffer_limits",
+            "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
+            "Set the marks, in bytes, at which the protocol is paused and resumed."),
+        method<&Duplex::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
+        method<&Duplex::settle_reading>("_settle_reading", "Do what another thread's pause or resume asked for."),
+        method<&Transport::call_connection_lost>("_call_connection_lost",
+                                                 "Call the protocol's connection_lost() and let go."),
+    };
+  }
+};
+
+// Whether our objects have their fields where those of asyncio's base end. False with ImportError set.
+template <class T>
+bool has_known_layout(const ModuleState* state) {
+  auto* base = reinterpret_cast<PyTypeObject*>(state->flow_control_mixin);
+  if (base->tp_basicsize == static_cast<Py_ssize_t>(offsetof(py::Object<T>, weakrefs))) {
+    return true;
+  }
+  PyErr_Format(PyExc_ImportError, "asyncio's transports have a layout that this uvpy does not know (%zd bytes)",
+               base->tp_basicsize);
+  return false;
+}
+
+}  // namespace uvpy::net
