@@ -83,13 +83,13 @@ class SocketStream : public Stream {
   uv_stream_t* stream() final { return reinterpret_cast<uv_stream_t*>(handle_.get()); }
   bool stream_is_open() const final { return handle_.is_open(); }
 
-  void release_descriptor() final {
+  bool release_descriptor() final {
     if (!handle_.is_open()) {
-      return;
+      return true;
     }
     if (!is_our_descriptor()) {
       forget_descriptor();
-      return;
+      return true;
     }
     loop().watchers().set_transport(fd_, nullptr);
     detach_socket();
@@ -97,12 +97,14 @@ class SocketStream : public Stream {
     if (fd_ <= STDERR_FILENO) {
       ::close(fd_);  // libuv leaves 0 to 2 open
     }
+    return true;
   }
 
  private:
   bool take_over(core::Loop& loop, PyObject* self, const Connection& connection) {
     lost_ = true;  // nothing to warn about until the descriptor is ours
-    if (!begin(loop, self, connection.fd, connection.sock, connection.protocol, connection.extra, connection.server)) {
+    if (!begin_socket(loop, self, connection.fd, connection.sock, connection.protocol, connection.extra,
+                      connection.server)) {
       return false;
     }
     if (connection.context != nullptr) {
@@ -124,7 +126,7 @@ class SocketStream : public Stream {
     keep_addresses(connection.peer, connection.peer_size);
     Self::tune(fd_);
     lost_ = false;
-    if (hold_socket() && loop.watchers().set_transport(fd_, self) && schedule_start(connection.waiter)) {
+    if (hold_socket() && loop.watchers().set_transport(fd_, self) && start_serving(connection.waiter)) {
       return true;
     }
     py::SavedError error;
@@ -212,14 +214,14 @@ struct StreamTables {
   static inline PyGetSetDef attributes[] = {
       getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
       getter<&Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
-      getter<&Transport::get_server>("_server", "The server that accepted the connection, or None."),
-      getter<&Transport::get_sock>("_sock", "The socket; None once the connection is lost."),
-      getter<&Transport::get_sock_fd>("_sock_fd", "The number of the descriptor."),
+      getter<&SocketTransport::get_server>("_server", "The server that accepted the connection, or None."),
+      getter<&SocketTransport::get_sock>("_sock", "The socket; None once the connection is lost."),
+      getter<&Transport::get_fd>("_sock_fd", "The number of the descriptor."),
       getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
       getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
       getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
       getter<&Stream::get_paused>("_paused", "Whether reading is paused."),
-      getter<&Stream::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
+      getter<&Transport::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
       {nullptr, nullptr, nullptr, nullptr, nullptr},
   };
 
@@ -246,9 +248,9 @@ struct StreamTables {
       method<&Stream::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
       method<&Stream::get_write_buffer_size>(
           "get_write_buffer_size", "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
-      method<&Stream::get_write_buffer_limits>("get_write_buffer_limits",
+      method<&Transport::get_write_buffer_limits>("get_write_buffer_limits",
                                                "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
-      method<&Stream::set_write_buffer_limits>("set_write_buffer_limits",
+      method<&Transport::set_write_buffer_limits>("set_write_buffer_limits",
                                                "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
                                                "Set the marks, in bytes, at which the protocol is paused and resumed."),
       method<&Stream::force_close_method>("_force_close", "Close at once because of an exception."),

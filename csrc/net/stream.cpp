@@ -436,7 +436,7 @@ PyObject* Stream::close_deferred() {
     if (!loop().check_closed()) {
       return nullptr;
     }
-    if (!schedule_connection_lost(nullptr)) {
+    if (!lose_connection(nullptr)) {
       return nullptr;
     }
   }
@@ -471,6 +471,11 @@ bool Stream::force_close(PyObject* exc) {
   queue_.clear();
   closing_ = true;
   stop();
+  return lose_connection(exc);
+}
+
+bool Stream::lose_connection(PyObject* exc) {
+  ++conn_lost_;
   return schedule_connection_lost(exc);
 }
 
@@ -556,12 +561,12 @@ int Stream::visit_stream(visitproc visit, void* arg) const {
   if (int result = read_buffer_.visit(visit, arg)) {
     return result;
   }
-  return visit_common(visit, arg);
+  return visit_socket(visit, arg);
 }
 
 void Stream::clear_stream() {
   empty_waiter_.reset();
-  clear_common();
+  clear_socket();
 }
 
 }  // namespace uvpy::net

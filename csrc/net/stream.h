@@ -4,15 +4,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "net/flow.h"
-#include "net/transport.h"
+#include "net/socket_transport.h"
 #include "net/write_queue.h"
 #include "py/buffer.h"
 #include "uv/status.h"
 
 namespace uvpy::net {
 
-class Stream : public Transport {
+class Stream : public SocketTransport {
  public:
   void flush() final;
   void check_descriptor() final;
@@ -36,8 +35,6 @@ class Stream : public Transport {
   PyObject* drained_method();
   PyObject* set_protocol(PyObject* protocol);
   PyObject* get_write_buffer_size();
-  PyObject* get_write_buffer_limits();
-  PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* make_empty_waiter();
   PyObject* reset_empty_waiter();
   PyObject* read_ready();
@@ -45,7 +42,6 @@ class Stream : public Transport {
   PyObject* unread(PyObject* data);
   PyObject* deliver_unread();
   PyObject* lend_descriptor(PyObject* lent);
-  PyObject* get_protocol_paused();
   PyObject* get_paused();
 
  protected:
@@ -55,11 +51,12 @@ class Stream : public Transport {
   virtual bool stream_is_open() const = 0;
 
   bool force_close(PyObject* exc) final;
+  // schedule_connection_lost(), after which what is written is dropped.
+  bool lose_connection(PyObject* exc);
   void settle() final;
   bool abandon_later() final;
   PyObject* repr_with(const char* name);
-  // Bytes that were written and the kernel has not taken.
-  std::size_t waiting() const;
+  std::size_t waiting() const final;
   int visit_stream(visitproc visit, void* arg) const;
   void clear_stream();
 
@@ -92,13 +89,9 @@ class Stream : public Transport {
   void write_failed(uv::Status status);
   void written(int status);
   void drained();
-  bool pause_protocol_if_full();
-  void resume_protocol_if_drained();
-  bool tell_protocol(PyObject* name, const char* message);
   bool shutdown_write(bool raises);
   static void on_write(uv_write_t* request, int status);
 
-  Flow flow_;
   WriteQueue queue_;
   WriteQueue in_flight_;  // what the request below refers to
   uv_write_t request_{};

@@ -379,7 +379,9 @@ PyObject* Stream::drained_method() {
 // After some of the buffer has gone: resume_writing(), which may write again, then what waited for the end of it.
 void Stream::drained() {
   if constexpr (!py::mutant("resume-lost")) {
-    resume_protocol_if_drained();
+    if (!resume_protocol_if_drained()) {
+      loop().leave_with_error();
+    }
   }
   if (conn_lost_ > 0 || writing_ || !queue_.empty()) {
     return;
@@ -394,7 +396,7 @@ void Stream::drained() {
     }
   }
   if (closing_) {
-    if (!schedule_connection_lost(nullptr)) {
+    if (!lose_connection(nullptr)) {
       loop().leave_with_error();
     }
   } else if (eof_) {
@@ -446,96 +448,11 @@ std::size_t Stream::waiting() const {
          (writing_ && stream_is_open() ? uv_stream_get_write_queue_size(const_cast<Stream*>(this)->stream()) : 0);
 }
 
-// False with an exception set that ends the run; any other is reported.
-bool Stream::tell_protocol(PyObject* name, const char* message) {
-  py::Ref<> protocol = py::borrow(protocol_.get());
-  if (!protocol || protocol_.call(loop(), name)) {
-    return true;
-  }
-  py::Ref<> exc = py::take_error();
-  if (py::ends_the_loop(exc.get())) {
-    py::restore_error(std::move(exc));
-    return false;
-  }
-  return core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
-                                              {"protocol", protocol.get()});
-}
-
-bool Stream::pause_protocol_if_full() {
-  return !flow_.must_pause(waiting()) ||
-         tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
-}
-
-void Stream::resume_protocol_if_drained() {
-  if (flow_.must_resume(waiting()) &&
-      !tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed")) {
-    loop().leave_with_error();
-  }
-}
-
 PyObject* Stream::get_write_buffer_size() {
   flush();
   return PyLong_FromSize_t(waiting());
 }
 
-PyObject* Stream::get_write_buffer_limits() {
-  return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(flow_.low()), static_cast<Py_ssize_t>(flow_.high()));
-}
-
-namespace {
-
-// A mark in bytes: any number that asyncio could compare with; what is out of reach never comes into play.
-bool water_mark(PyObject* value, Py_ssize_t* mark) {
-  constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
-  if (PyFloat_Check(value)) {
-    const double number = PyFloat_AS_DOUBLE(value);
-    // What is below zero, or no number at all, is refused like any negative mark.
-    *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : -1;
-    return true;
-  }
-  *mark = PyNumber_AsSsize_t(value, nullptr);
-  if (*mark == -1 && PyErr_Occurred() != nullptr) {
-    return false;
-  }
-  *mark = std::clamp(*mark, -kMost, kMost);
-  return true;
-}
-
-}  // namespace
-
-PyObject* Stream::set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"high", "low"};
-  PyObject* given[2];
-  if (!py::parse({"set_write_buffer_limits", kNames, 0, 2}, args, nargs, kwnames, given)) {
-    return nullptr;
-  }
-  const bool has_high = given[0] != nullptr && given[0] != Py_None;
-  const bool has_low = given[1] != nullptr && given[1] != Py_None;
-  Py_ssize_t high = static_cast<Py_ssize_t>(Flow::kHigh);
-  Py_ssize_t low = 0;
-  if ((has_high && !water_mark(given[0], &high)) || (has_low && !water_mark(given[1], &low))) {
-    return nullptr;
-  }
-  if (!has_high && has_low) {
-    high = 4 * low;
-  }
-  if (!has_low) {
-    low = high / 4;
-  }
-  if (high < low || low < 0) {
-    PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);
-    return nullptr;
-  }
-  flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
-  // asyncio pauses at once when the new mark is passed already.
-  flush();
-  if (!pause_protocol_if_full()) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Stream::get_protocol_paused() { return PyBool_FromLong(flow_.paused() ? 1 : 0); }
 PyObject* Stream::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
 
 // ---- for sendfile
