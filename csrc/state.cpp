@@ -83,6 +83,8 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(tcp_transport_type);
   Py_VISIT(unix_transport_type);
   Py_VISIT(listener_type);
+  Py_VISIT(read_pipe_type);
+  Py_VISIT(write_pipe_type);
   return 0;
 }
 
@@ -110,6 +112,8 @@ void ModuleState::clear() {
   Py_CLEAR(tcp_transport_type);
   Py_CLEAR(unix_transport_type);
   Py_CLEAR(listener_type);
+  Py_CLEAR(read_pipe_type);
+  Py_CLEAR(write_pipe_type);
 }
 
 }  // namespace uvpy

@@ -49,6 +49,7 @@ class Loop;
   X(_run_forever_setup)             \
   X(_set_coroutine_origin_tracking) \
   X(_start_reading)                 \
+  X(_write_ready)                   \
   X(buffer_updated)                 \
   X(call_at)                        \
   X(call_exception_handler)         \
@@ -69,6 +70,7 @@ class Loop;
   X(fileno)                         \
   X(get_buffer)                     \
   X(handle)                         \
+  X(info)                           \
   X(ident)                          \
   X(is_closing)                     \
   X(logger)                         \
@@ -77,6 +79,7 @@ class Loop;
   X(name)                           \
   X(pause_writing)                  \
   X(peername)                       \
+  X(pipe)                           \
   X(protocol)                       \
   X(resume_writing)                 \
   X(setblocking)                    \
@@ -103,6 +106,7 @@ class Loop;
   X(set_result_unless_cancelled, "asyncio.futures", "_set_result_unless_cancelled") \
   X(buffered_protocol, "asyncio.protocols", "BufferedProtocol")                     \
   X(flow_control_mixin, "asyncio.transports", "_FlowControlMixin")                  \
+  X(read_transport, "asyncio.transports", "ReadTransport")                          \
   X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
   X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
   X(socket_type, "socket", "socket")                                                \
@@ -148,6 +152,8 @@ struct ModuleState {
   PyTypeObject* tcp_transport_type;
   PyTypeObject* unix_transport_type;
   PyTypeObject* listener_type;
+  PyTypeObject* read_pipe_type;
+  PyTypeObject* write_pipe_type;
 
   core::Loop* loops;  // all that are not deallocated
   SwitchInterval switch_interval;

@@ -12,9 +12,9 @@
 
 #include "core/report.h"
 #include "net/stream.h"
+#include "net/transport_type.h"
 #include "py/call.h"
 #include "py/method.h"
-#include "py/type.h"
 #include "uv/handle.h"
 
 namespace uvpy::net {
@@ -249,10 +249,11 @@ struct StreamTables {
       method<&Stream::get_write_buffer_size>(
           "get_write_buffer_size", "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
       method<&Transport::get_write_buffer_limits>("get_write_buffer_limits",
-                                               "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
-      method<&Transport::set_write_buffer_limits>("set_write_buffer_limits",
-                                               "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
-                                               "Set the marks, in bytes, at which the protocol is paused and resumed."),
+                                                  "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
+      method<&Transport::set_write_buffer_limits>(
+          "set_write_buffer_limits",
+          "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
+          "Set the marks, in bytes, at which the protocol is paused and resumed."),
       method<&Stream::force_close_method>("_force_close", "Close at once because of an exception."),
       method<&Stream::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
       method<&Stream::settle_reading>("_settle_reading", "Do what another thread's pause or resume asked for."),
@@ -276,12 +277,6 @@ struct StreamTables {
 template <class T>
 PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char* name, const char* doc) {
   using Tables = StreamTables<T>;
-  auto* base = reinterpret_cast<PyTypeObject*>(state->flow_control_mixin);
-  if (base->tp_basicsize != static_cast<Py_ssize_t>(offsetof(py::Object<T>, weakrefs))) {
-    PyErr_Format(PyExc_ImportError, "asyncio's transports have a layout that this uvpy does not know (%zd bytes)",
-                 base->tp_basicsize);
-    return nullptr;
-  }
   const PyType_Slot more[] = {
       {Py_tp_repr, reinterpret_cast<void*>(&Tables::repr)},
       {Py_tp_getset, Tables::attributes},
@@ -289,7 +284,7 @@ PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char*
   };
   // Not immutable: its base is written in Python and is not (an error from 3.14 on).
   py::Ref<> type = py::steal(reinterpret_cast<PyObject*>(
-      py::make_type<T>(module, {name, doc, more, Py_TPFLAGS_DISALLOW_INSTANTIATION, state->flow_control_mixin})));
+      make_transport_type<T>(module, {name, doc, more, Py_TPFLAGS_DISALLOW_INSTANTIATION, state->flow_control_mixin})));
   py::Ref<> sendfile = py::steal(PyObject_GetAttrString(state->sendfile_mode, "TRY_NATIVE"));
   if (!type || !sendfile || PyObject_SetAttrString(type.get(), "_start_tls_compatible", Py_True) < 0 ||
       PyObject_SetAttrString(type.get(), "_sendfile_compatible", sendfile.get()) < 0) {

@@ -81,9 +81,7 @@ PyObject* Transport::call_connection_lost(PyObject* exc) {
   Py_RETURN_NONE;
 }
 
-bool Transport::is_everyday_error(PyObject* exc) const {
-  return PyErr_GivenExceptionMatches(exc, PyExc_OSError) != 0;
-}
+bool Transport::is_everyday_error(PyObject* exc) const { return PyErr_GivenExceptionMatches(exc, PyExc_OSError) != 0; }
 
 bool Transport::fatal_error(PyObject* exc, const char* message) {
   bool told = true;
