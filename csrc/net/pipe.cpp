@@ -257,6 +257,7 @@ bool Pipe::unwatch(unsigned side) {
 
 bool Pipe::close_pipe() {
   restore_blocking();
+  loop().resources().remove(this);
   py::Ref<> pipe = std::move(pipe_);
   return !pipe || py::steal(PyObject_CallMethod(pipe.get(), "close", nullptr));
 }
