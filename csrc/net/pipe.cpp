@@ -47,6 +47,11 @@ ssize_t uninterrupted(Call&& call, ssize_t interrupted) {
   }
 }
 
+// What a call says that the kernel, or a filter of system calls, knows only without its flag.
+[[maybe_unused]] bool is_unsupported(ssize_t result) {
+  return result == -EOPNOTSUPP || result == -ENOSYS || result == -EINVAL || result == -EPERM;
+}
+
 // Does one that might wait after all, with the GIL given up.
 template <class Call>
 ssize_t unlocked(Call&& call) {
@@ -180,6 +185,8 @@ bool Pipe::is_our_file() const {
 
 // ---- reading and writing
 
+// Linux can be told for one call not to wait, of pipes since 6.4; what cannot says so at the first call.
+//
 // Others who share the description may have made it blocking again, a shell its terminal for one. Then a call is made only
 // where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does.
 bool Pipe::may_block() const { return !is_nonblocking(fd_); }
@@ -188,6 +195,16 @@ ssize_t Pipe::read_some(char* to, std::size_t room) {
   if (kind_ == Kind::socket) {
     return uninterrupted([&] { return ::recv(fd_, to, room, MSG_DONTWAIT); }, kInterrupted);
   }
+#ifdef RWF_NOWAIT
+  if (nowait_) {
+    const iovec part = {to, room};
+    const ssize_t count = uninterrupted([&] { return ::preadv2(fd_, &part, 1, -1, RWF_NOWAIT); }, kInterrupted);
+    if (!is_unsupported(count)) {
+      return count;
+    }
+    nowait_ = false;
+  }
+#endif
   if (!may_block()) {
     return uninterrupted([&] { return ::read(fd_, to, room); }, kInterrupted);
   }
@@ -205,6 +222,15 @@ ssize_t Pipe::write_some(const iovec* parts, int count) {
     message.msg_iovlen = static_cast<decltype(message.msg_iovlen)>(count);
     return uninterrupted([&] { return ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL); }, kInterrupted);
   }
+#ifdef RWF_NOWAIT
+  if (nowait_) {
+    const ssize_t sent = uninterrupted([&] { return ::pwritev2(fd_, parts, count, -1, RWF_NOWAIT); }, kInterrupted);
+    if (!is_unsupported(sent)) {
+      return sent;
+    }
+    nowait_ = false;
+  }
+#endif
   if (!may_block()) {
     return uninterrupted(
         [&] { return count == 1 ? ::write(fd_, parts->iov_base, parts->iov_len) : ::writev(fd_, parts, count); },
@@ -230,7 +256,11 @@ bool Pipe::watch(unsigned side, PyObject* name) {
   PyObject* argv[] = {number.get(), method.get()};
   py::Ref<> handle = py::steal(side == core::kReadable ? loop().add_reader_private(argv, 2, nullptr)
                                                        : loop().add_writer_private(argv, 2, nullptr));
-  return static_cast<bool>(handle);
+  if (!handle) {
+    return false;
+  }
+  py::state_of<core::Handle>(handle.get())->run_in_poll();
+  return true;
 }
 
 bool Pipe::unwatch(unsigned side) {

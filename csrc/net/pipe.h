@@ -74,6 +74,7 @@ class Pipe : public Transport {
   Kind kind_ = Kind::fifo;
   dev_t device_ = 0;
   ino_t inode_ = 0;
+  bool nowait_ = true;         // a call can be told not to wait, until one says otherwise
   bool was_blocking_ = false;  // we made it non-blocking, and are to undo it
 };
 

@@ -1,5 +1,5 @@
-"""Terminals as pipes: one for reading and writing, by one descriptor or several, and what becomes of O_NONBLOCK, which all
-who share an open terminal share.
+"""Terminals as pipes: one for reading and writing, by one descriptor or several, and what becomes of O_NONBLOCK,
+which all who share an open terminal share.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ async def test_one_file_twice_the_writer_ends_first(loop, sockets):
 
 
 async def test_the_other_sides_end(loop, sockets, errors):
-    """The slave's hang-up is EIO for the master's reader, which is not worth a report; what was written before comes first."""
+    """The slave's hang-up is EIO for the master's reader, which is not worth a report; what was written comes first."""
     for size in (0, 10, 4000):
         master, slave = terminal(sockets)
         transport, protocol = await reading(master)

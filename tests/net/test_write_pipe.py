@@ -27,13 +27,13 @@ NOT_A_PIPE = "Pipe transport is only for pipes, sockets and character devices"
 def fill(transport, extra=100 * KB):
     """Write until more than `extra` bytes wait; what was written."""
     written = bytearray()
-    for number in itertools.count():
+    for number in range(1000):
         if transport.get_write_buffer_size() > extra:
-            return bytes(written)
-        assert number < 1000
+            break
         chunk = pattern(50_000 + number)
         transport.write(chunk)
         written += chunk
+    return bytes(written)
 
 
 async def drain(end, count):
