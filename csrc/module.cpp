@@ -10,9 +10,11 @@
 #include "core/timer.h"
 #include "net/connection.h"
 #include "net/listener.h"
+#include "net/read_pipe.h"
 #include "net/tcp.h"
 #include "net/udp.h"
 #include "net/unix.h"
+#include "net/write_pipe.h"
 #include "py/compat.h"
 #include "py/method.h"
 #include "py/ref.h"
@@ -50,6 +52,9 @@ PyMethodDef functions[] = {
     py::function<&net::make_datagram_transport>("make_datagram_transport", "A transport over a datagram socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),
     py::function<&net::stop_listening>("stop_listening", "Stop accepting on a descriptor."),
+    py::function<&net::make_read_pipe_transport>("make_read_pipe_transport", "A transport over a pipe's reading end."),
+    py::function<&net::make_write_pipe_transport>("make_write_pipe_transport",
+                                                  "A transport over a pipe's writing end."),
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -65,12 +70,16 @@ bool add_types(PyObject* module, ModuleState* state) {
       state->tcp_transport_type != nullptr ? net::make_unix_transport_type(module, state) : nullptr;
   state->udp_transport_type =
       state->unix_transport_type != nullptr ? net::make_udp_transport_type(module, state) : nullptr;
-  state->listener_type = state->udp_transport_type != nullptr ? net::make_listener_type(module) : nullptr;
+  state->read_pipe_type = state->udp_transport_type != nullptr ? net::make_read_pipe_type(module, state) : nullptr;
+  state->write_pipe_type = state->read_pipe_type != nullptr ? net::make_write_pipe_type(module, state) : nullptr;
+  state->listener_type = state->write_pipe_type != nullptr ? net::make_listener_type(module) : nullptr;
   return state->listener_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
          PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
          PyModule_AddType(module, state->tcp_transport_type) == 0 &&
          PyModule_AddType(module, state->unix_transport_type) == 0 &&
-         PyModule_AddType(module, state->udp_transport_type) == 0 && core::remember_hooks(state);
+         PyModule_AddType(module, state->udp_transport_type) == 0 &&
+         PyModule_AddType(module, state->read_pipe_type) == 0 &&
+         PyModule_AddType(module, state->write_pipe_type) == 0 && core::remember_hooks(state);
 }
 
 // What build_info() shows of the C++ side.

@@ -84,6 +84,8 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(unix_transport_type);
   Py_VISIT(udp_transport_type);
   Py_VISIT(listener_type);
+  Py_VISIT(read_pipe_type);
+  Py_VISIT(write_pipe_type);
   return 0;
 }
 
@@ -112,6 +114,8 @@ void ModuleState::clear() {
   Py_CLEAR(unix_transport_type);
   Py_CLEAR(udp_transport_type);
   Py_CLEAR(listener_type);
+  Py_CLEAR(read_pipe_type);
+  Py_CLEAR(write_pipe_type);
 }
 
 }  // namespace uvpy

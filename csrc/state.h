@@ -50,6 +50,7 @@ class Loop;
   X(_run_forever_setup)             \
   X(_set_coroutine_origin_tracking) \
   X(_start_reading)                 \
+  X(_write_ready)                   \
   X(buffer_updated)                 \
   X(call_at)                        \
   X(call_exception_handler)         \
@@ -72,6 +73,7 @@ class Loop;
   X(fileno)                         \
   X(get_buffer)                     \
   X(handle)                         \
+  X(info)                           \
   X(ident)                          \
   X(is_closing)                     \
   X(logger)                         \
@@ -80,6 +82,7 @@ class Loop;
   X(name)                           \
   X(pause_writing)                  \
   X(peername)                       \
+  X(pipe)                           \
   X(protocol)                       \
   X(resume_writing)                 \
   X(sendto)                         \
@@ -109,6 +112,7 @@ class Loop;
   X(flow_control_mixin, "asyncio.transports", "_FlowControlMixin")                  \
   X(datagram_transport, "asyncio.transports", "DatagramTransport")                  \
   X(selector_datagrams, "asyncio.selector_events", "_SelectorDatagramTransport")    \
+  X(read_transport, "asyncio.transports", "ReadTransport")                          \
   X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
   X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
   X(socket_type, "socket", "socket")                                                \
@@ -155,6 +159,8 @@ struct ModuleState {
   PyTypeObject* unix_transport_type;
   PyTypeObject* udp_transport_type;
   PyTypeObject* listener_type;
+  PyTypeObject* read_pipe_type;
+  PyTypeObject* write_pipe_type;
 
   core::Loop* loops;  // all that are not deallocated
   SwitchInterval switch_interval;

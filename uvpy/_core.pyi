@@ -485,6 +485,114 @@ class UDPTransport(_Transport, asyncio.DatagramTransport):
     def _sendto_ready(self) -> None: ...
 
 @final
+class ReadPipeTransport(asyncio.ReadTransport):
+    """The reading end of a pipe of a uvpy loop; see asyncio.ReadTransport. Cannot be made by hand."""
+
+    max_size: ClassVar[int]
+    _pipe: Any
+    @property
+    def _loop(self) -> Loop | None: ...
+    @property
+    def _fileno(self) -> int: ...
+    @property
+    def _protocol(self) -> asyncio.BaseProtocol | None: ...
+    @property
+    def _closing(self) -> bool: ...
+    @property
+    def _paused(self) -> bool: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known about the pipe, `default` for what is not: "pipe" is the file object."""
+
+    def is_closing(self) -> bool:
+        """Whether the transport is closing or closed."""
+
+    def get_protocol(self) -> asyncio.BaseProtocol: ...
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None: ...
+    def close(self) -> None:
+        """Close; connection_lost(None) follows in a later iteration, and then the file is closed."""
+
+    def pause_reading(self) -> None:
+        """Deliver no data until resume_reading(). Does nothing when paused already or closing."""
+
+    def resume_reading(self) -> None:
+        """Deliver data again. Does nothing when not paused or closing."""
+
+    def is_reading(self) -> bool:
+        """Whether data is delivered."""
+
+    def _start_reading(self) -> None: ...
+    def _read_ready(self) -> None: ...
+    def _close(self, exc: BaseException | None, /) -> None: ...
+    def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
+
+@final
+class WritePipeTransport(_FlowControlMixin):
+    """The writing end of a pipe of a uvpy loop; see asyncio.WriteTransport. Cannot be made by hand."""
+
+    _pipe: Any
+    @property
+    def _loop(self) -> Loop | None: ...
+    @property
+    def _fileno(self) -> int: ...
+    @property
+    def _protocol(self) -> asyncio.BaseProtocol | None: ...
+    @property
+    def _conn_lost(self) -> int:
+        """How many writes were dropped, one that failed counted."""
+
+    @property
+    def _closing(self) -> bool: ...
+    @property
+    def _protocol_paused(self) -> bool: ...
+    @property
+    def _buffer(self) -> bytearray:
+        """A copy of the bytes that wait."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known about the pipe, `default` for what is not: "pipe" is the file object."""
+
+    def is_closing(self) -> bool:
+        """Whether the transport is closing or closed."""
+
+    def get_protocol(self) -> asyncio.BaseProtocol: ...
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None: ...
+    def close(self) -> None:
+        """Send what waits to be sent, then close; connection_lost(None) follows, and then the file is closed."""
+
+    def abort(self) -> None:
+        """Close at once and drop what waits to be sent; connection_lost(None) follows in a later iteration."""
+
+    def write(self, data: _Chunk) -> None:
+        """Send bytes, now or as soon as the pipe takes them; what is not bytes is copied.
+
+        AssertionError for anything but bytes, bytearray and memoryview. On a pipe that is closing or lost the data is
+        dropped.
+        """
+
+    def write_eof(self) -> None:
+        """The same as close()."""
+
+    def can_write_eof(self) -> bool:
+        """True."""
+
+    def get_write_buffer_size(self) -> int:
+        """The bytes that were written and the pipe has not taken."""
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """The (low, high) marks in bytes."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks, in bytes, at which the protocol is paused and resumed; ValueError unless high >= low >= 0."""
+
+    def _start_reading(self) -> None: ...
+    def _read_ready(self) -> None:
+        """The reader has gone."""
+
+    def _write_ready(self) -> None: ...
+    def _close(self, exc: BaseException | None, /) -> None: ...
+    def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
+
+@final
 @type_check_only
 class Listener:
     """A listening socket. The module keeps the type to itself."""
@@ -540,6 +648,24 @@ def listen(
 
 def stop_listening(loop: Loop, sock: socket.socket) -> None:
     """Accept on a descriptor no more; nothing where nobody does."""
+
+def make_read_pipe_transport(
+    loop: Loop,
+    pipe: Any,
+    protocol: asyncio.BaseProtocol,
+    waiter: asyncio.Future[None] | None = None,
+    extra: dict[str, Any] | None = None,
+) -> ReadPipeTransport:
+    """A transport that reads from a file object's descriptor. ValueError where that is no pipe, socket or device."""
+
+def make_write_pipe_transport(
+    loop: Loop,
+    pipe: Any,
+    protocol: asyncio.BaseProtocol,
+    waiter: asyncio.Future[None] | None = None,
+    extra: dict[str, Any] | None = None,
+) -> WritePipeTransport:
+    """A transport that writes to a file object's descriptor. ValueError where that is no pipe, socket or device."""
 
 def before_fork() -> None:
     """For os.register_at_fork(before=): send what was gathered."""

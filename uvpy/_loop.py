@@ -324,6 +324,26 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
 
+    # -- pipes: native
+
+    def _make_read_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.ReadTransport:
+        return _core.make_read_pipe_transport(self, pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.WriteTransport:
+        return _core.make_write_pipe_transport(self, pipe, protocol, waiter, extra)
+
     # -- signals: asyncio's checks and texts, our recording
 
     @property
@@ -367,8 +387,6 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     _sock_accept = _Selector._sock_accept
     _sock_read_done = _Selector._sock_read_done
     _sock_write_done = _Selector._sock_write_done
-    _make_read_pipe_transport = _Unix._make_read_pipe_transport
-    _make_write_pipe_transport = _Unix._make_write_pipe_transport
     _make_subprocess_transport = _Unix._make_subprocess_transport
     _child_watcher_callback = getattr(_Unix, "_child_watcher_callback", None)
     _sock_sendfile_native = _Unix._sock_sendfile_native

@@ -80,6 +80,13 @@ bool log(Loop& loop, const char* format, PyObject* first, PyObject* second, PyOb
   return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state.names.debug, argv, count, nullptr)));
 }
 
+bool log_info(Loop& loop, const char* format, PyObject* subject) {
+  const ModuleState& state = loop.state();
+  py::Ref<> text = py::steal(PyUnicode_FromString(format));
+  py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
+  return text && logger && py::call_method(logger.get(), state.names.info, text.get(), subject);
+}
+
 bool log_error(Loop& loop, PyObject* subject, const char* message, PyObject* exc) {
   const ModuleState& state = loop.state();
   py::Ref<> format = py::steal(PyUnicode_FromString("%r: %s"));

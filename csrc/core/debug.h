@@ -27,6 +27,8 @@ bool log_slow(Loop& loop, double seconds, PyObject* text);
 
 // base_events.logger.debug(format, *args). False with an exception set.
 bool log(Loop& loop, const char* format, PyObject* first, PyObject* second = nullptr, PyObject* third = nullptr);
+// base_events.logger.info(format, subject).
+bool log_info(Loop& loop, const char* format, PyObject* subject);
 // logger.debug("%r: %s", subject, message, exc_info=exc).
 bool log_error(Loop& loop, PyObject* subject, const char* message, PyObject* exc);
 

@@ -30,6 +30,9 @@ class Handle {
   PyObject* object() const { return py::object_of(this); }
   Loop& loop() const;
   bool is_cancelled() const { return cancelled_; }
+  // A transport's reader or writer: where nothing is scheduled before it, it runs in the poll that finds it ready.
+  bool runs_in_poll() const { return runs_in_poll_; }
+  void run_in_poll() { runs_in_poll_ = true; }
   // What logs name: the handle, or the one of asyncio's own that it runs. Borrowed.
   PyObject* shown() const { return context_ || !args_ ? object() : args_.get(); }
 
@@ -68,6 +71,7 @@ class Handle {
   py::Ref<> repr_;
   unsigned nargs_ = 0;
   bool cancelled_ = false;
+  bool runs_in_poll_ = false;
 };
 
 // From call_soon_threadsafe since 3.14: cancel() and cancelled() in another thread wait while the callback runs.

@@ -415,6 +415,14 @@ bool Loop::run_batch() {
   return true;
 }
 
+void Loop::run_in_poll(PyObject* handle) {
+  py::Ref<> alive = py::borrow(handle);
+  count_callback();
+  if (!(debug_ ? debug::run_timed(*this, handle) : run_handle(handle))) {
+    leave_with_error();
+  }
+}
+
 bool Loop::run_handle(PyObject* handle) {
   auto* state = py::state_of<Handle>(handle);
   if constexpr (py::kThreadSafeHandles) {

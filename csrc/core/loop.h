@@ -82,6 +82,8 @@ class Loop {
   bool must_queue_io() const { return !ready_.empty(); }
   // Queues callback() in that place, in a context. False with an exception set.
   bool queue_io(PyObject* callback, PyObject* context);
+  // Runs a handle at once, in the poll; its error ends the run.
+  void run_in_poll(PyObject* handle);
   // Runs a handle of any kind. False when an exception is set that ends the run.
   bool run_handle(PyObject* handle);
   // Brings a parked loop out of its poll; from any thread that holds the GIL.

@@ -1,5 +1,6 @@
 // Watchers. Called by the loop's add_reader family, by listeners and by the signal wake-up. A ready reader or writer is
-// queued as its handle and runs in the turn, as in asyncio; a native one runs in the poll.
+// queued as its handle and runs in the turn, as in asyncio; a native one runs in the poll, and so does a transport's handle
+// where nothing was scheduled before it.
 // SPDX-License-Identifier: MIT
 #include "core/watcher.h"
 
@@ -229,10 +230,13 @@ void Watchers::dispatch(Loop& loop) {
 }
 
 void Watchers::queue(Loop& loop, int fd, unsigned side, PyObject* handle) {
-  if (py::state_of<Handle>(handle)->is_cancelled()) {
+  const auto* state = py::state_of<Handle>(handle);
+  if (state->is_cancelled()) {
     if (remove(loop, fd, side) < 0) {
       loop.leave_with_error();
     }
+  } else if (state->runs_in_poll() && !loop.must_queue_io() && !loop.is_leaving() && !loop.is_foreign()) {
+    loop.run_in_poll(handle);
   } else if (!loop.ready().push(py::borrow(handle))) {
     loop.leave_with_error();
   }

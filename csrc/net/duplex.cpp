@@ -2,11 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "net/duplex.h"
 
-#include <algorithm>
-
 #include "core/debug.h"
-#include "core/report.h"
-#include "py/args.h"
 #include "py/call.h"
 
 namespace uvpy::net {
@@ -105,98 +101,11 @@ bool Duplex::count_lost_write() {
   return true;
 }
 
-// ---- flow control
-
-// False with an exception set that ends the run; any other is reported.
-bool Duplex::tell_protocol(PyObject* name, const char* message) {
-  py::Ref<> protocol = py::borrow(protocol_.get());
-  if (!protocol || protocol_.call(loop(), name)) {
-    return true;
-  }
-  py::Ref<> exc = py::take_error();
-  if (py::ends_the_loop(exc.get())) {
-    py::restore_error(std::move(exc));
-    return false;
-  }
-  return core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
-                                              {"protocol", protocol.get()});
-}
-
-bool Duplex::pause_protocol_if_full() {
-  return !flow_.must_pause(waiting()) ||
-         tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
-}
-
-void Duplex::resume_protocol_if_drained() {
-  if (flow_.must_resume(waiting()) &&
-      !tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed")) {
-    loop().leave_with_error();
-  }
-}
-
 PyObject* Duplex::get_write_buffer_size() {
   flush();
   return PyLong_FromSize_t(waiting());
 }
 
-PyObject* Duplex::get_write_buffer_limits() {
-  return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(flow_.low()), static_cast<Py_ssize_t>(flow_.high()));
-}
-
-namespace {
-
-// A mark in bytes: any number that asyncio could compare with; what is out of reach never comes into play.
-bool water_mark(PyObject* value, Py_ssize_t* mark) {
-  constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
-  if (PyFloat_Check(value)) {
-    const double number = PyFloat_AS_DOUBLE(value);
-    // What is below zero, or no number at all, is refused like any negative mark.
-    *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : -1;
-    return true;
-  }
-  *mark = PyNumber_AsSsize_t(value, nullptr);
-  if (*mark == -1 && PyErr_Occurred() != nullptr) {
-    return false;
-  }
-  *mark = std::clamp(*mark, -kMost, kMost);
-  return true;
-}
-
-}  // namespace
-
-PyObject* Duplex::set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static constexpr const char* kNames[] = {"high", "low"};
-  PyObject* given[2];
-  if (!py::parse({"set_write_buffer_limits", kNames, 0, 2}, args, nargs, kwnames, given)) {
-    return nullptr;
-  }
-  const bool has_high = given[0] != nullptr && given[0] != Py_None;
-  const bool has_low = given[1] != nullptr && given[1] != Py_None;
-  Py_ssize_t high = static_cast<Py_ssize_t>(Flow::kHigh);
-  Py_ssize_t low = 0;
-  if ((has_high && !water_mark(given[0], &high)) || (has_low && !water_mark(given[1], &low))) {
-    return nullptr;
-  }
-  if (!has_high && has_low) {
-    high = 4 * low;
-  }
-  if (!has_low) {
-    low = high >> 2;  // floored, as Python divides: the error names it
-  }
-  if (high < low || low < 0) {
-    PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);
-    return nullptr;
-  }
-  flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
-  // asyncio pauses at once when the new mark is passed already.
-  flush();
-  if (!pause_protocol_if_full()) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Duplex::get_protocol_paused() { return PyBool_FromLong(flow_.paused() ? 1 : 0); }
 PyObject* Duplex::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
 
 // ---- other threads
@@ -226,7 +135,7 @@ PyObject* Duplex::repr_with(const char* name) {
 int Duplex::visit_duplex(visitproc visit, void* arg) const {
   Py_VISIT(read_context_.get());
   Py_VISIT(write_context_.get());
-  return visit_common(visit, arg);
+  return visit_socket(visit, arg);
 }
 
 }  // namespace uvpy::net

@@ -4,12 +4,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "net/flow.h"
-#include "net/transport.h"
+#include "net/socket_transport.h"
 
 namespace uvpy::net {
 
-class Duplex : public Transport {
+class Duplex : public SocketTransport {
  public:
   // ---- asyncio's methods
   virtual PyObject* start_reading() = 0;
@@ -19,17 +18,12 @@ class Duplex : public Transport {
   PyObject* settle_reading();
   PyObject* set_protocol(PyObject* protocol);
   PyObject* get_write_buffer_size();
-  PyObject* get_write_buffer_limits();
-  PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-  PyObject* get_protocol_paused();
   PyObject* get_paused();
 
  protected:
   ~Duplex() = default;
 
   virtual void stop() = 0;
-  // Bytes that were written and the kernel has not taken.
-  virtual std::size_t waiting() const = 0;
 
   bool must_defer() const { return loop().gil().given(); }
   bool defer(PyObject* name, PyObject* arg);
@@ -37,19 +31,13 @@ class Duplex : public Transport {
   static bool check_data(PyObject* data);
   // A write after the connection was lost: counted, and from the fifth on warned of. False with an exception set.
   bool count_lost_write();
-  bool pause_protocol_if_full();
-  void resume_protocol_if_drained();
   PyObject* repr_with(const char* name);
   int visit_duplex(visitproc visit, void* arg) const;
 
-  Flow flow_;
   py::Ref<> read_context_;   // of whoever started reading, as asyncio's reader handle has it
   py::Ref<> write_context_;  // of the write that began what is waiting
   bool paused_ = false;
   bool reading_ = false;  // the kernel is watched
-
- private:
-  bool tell_protocol(PyObject* name, const char* message);
 };
 
 }  // namespace uvpy::net

@@ -1,14 +1,12 @@
-// The rows that every transport type has in its tables, and the check that its objects begin as asyncio's do. Used by the
-// types of streams and of datagram transports; no logic.
+// The rows that every transport over a socket has in its tables. Used by the types of streams and of datagram transports;
+// no logic.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <array>
-#include <cstddef>
 
 #include "net/duplex.h"
 #include "py/method.h"
-#include "state.h"
 
 namespace uvpy::net {
 
@@ -31,14 +29,14 @@ struct DuplexRows {
     return std::array{
         getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
         getter<&Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
-        getter<&Transport::get_server>("_server", "The server that accepted the connection, or None."),
-        getter<&Transport::get_sock>("_sock", "The socket; None once the connection is lost."),
-        getter<&Transport::get_sock_fd>("_sock_fd", "The number of the descriptor."),
+        getter<&SocketTransport::get_server>("_server", "The server that accepted the connection, or None."),
+        getter<&SocketTransport::get_sock>("_sock", "The socket; None once the connection is lost."),
+        getter<&Transport::get_fd>("_sock_fd", "The number of the descriptor."),
         getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
         getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
         getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
         getter<&Duplex::get_paused>("_paused", "Whether reading is paused."),
-        getter<&Duplex::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
+        getter<&Transport::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
     };
   }
 
@@ -57,9 +55,9 @@ struct DuplexRows {
         method<&Duplex::get_write_buffer_size>(
             "get_write_buffer_size",
             "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
-        method<&Duplex::get_write_buffer_limits>("get_write_buffer_limits",
-                                                 "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
-        method<&Duplex::set_write_buffer_limits>(
+        method<&Transport::get_write_buffer_limits>("get_write_buffer_limits",
+                                                    "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
+        method<&Transport::set_write_buffer_limits>(
             "set_write_buffer_limits",
             "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
             "Set the marks, in bytes, at which the protocol is paused and resumed."),
@@ -70,17 +68,5 @@ struct DuplexRows {
     };
   }
 };
-
-// Whether our objects have their fields where those of asyncio's base end. False with ImportError set.
-template <class T>
-bool has_known_layout(const ModuleState* state) {
-  auto* base = reinterpret_cast<PyTypeObject*>(state->flow_control_mixin);
-  if (base->tp_basicsize == static_cast<Py_ssize_t>(offsetof(py::Object<T>, weakrefs))) {
-    return true;
-  }
-  PyErr_Format(PyExc_ImportError, "asyncio's transports have a layout that this uvpy does not know (%zd bytes)",
-               base->tp_basicsize);
-  return false;
-}
 
 }  // namespace uvpy::net

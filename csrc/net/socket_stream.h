@@ -13,8 +13,8 @@
 #include "core/report.h"
 #include "net/duplex_type.h"
 #include "net/stream.h"
+#include "net/transport_type.h"
 #include "py/call.h"
-#include "py/type.h"
 #include "uv/handle.h"
 
 namespace uvpy::net {
@@ -83,13 +83,13 @@ class SocketStream : public Stream {
   uv_stream_t* stream() final { return reinterpret_cast<uv_stream_t*>(handle_.get()); }
   bool stream_is_open() const final { return handle_.is_open(); }
 
-  void release_descriptor() final {
+  bool release_descriptor() final {
     if (!handle_.is_open()) {
-      return;
+      return true;
     }
     if (!is_our_descriptor()) {
       forget_descriptor();
-      return;
+      return true;
     }
     loop().watchers().set_transport(fd_, nullptr);
     detach_socket();
@@ -97,12 +97,14 @@ class SocketStream : public Stream {
     if (fd_ <= STDERR_FILENO) {
       ::close(fd_);  // libuv leaves 0 to 2 open
     }
+    return true;
   }
 
  private:
   bool take_over(core::Loop& loop, PyObject* self, const Connection& connection) {
     lost_ = true;  // nothing to warn about until the descriptor is ours
-    if (!begin(loop, self, connection.fd, connection.sock, connection.protocol, connection.extra, connection.server)) {
+    if (!begin_socket(loop, self, connection.fd, connection.sock, connection.protocol, connection.extra,
+                      connection.server)) {
       return false;
     }
     if (connection.context != nullptr) {
@@ -124,7 +126,7 @@ class SocketStream : public Stream {
     keep_addresses(connection.peer, connection.peer_size);
     Self::tune(fd_);
     lost_ = false;
-    if (hold_socket() && loop.watchers().set_transport(fd_, self) && schedule_start(connection.waiter)) {
+    if (hold_socket() && loop.watchers().set_transport(fd_, self) && start_serving(connection.waiter)) {
       return true;
     }
     py::SavedError error;
@@ -238,9 +240,6 @@ struct StreamTables {
 template <class T>
 PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char* name, const char* doc) {
   using Tables = StreamTables<T>;
-  if (!has_known_layout<T>(state)) {
-    return nullptr;
-  }
   const PyType_Slot more[] = {
       {Py_tp_repr, reinterpret_cast<void*>(&Tables::repr)},
       {Py_tp_getset, Tables::attributes.data()},
@@ -248,7 +247,7 @@ PyTypeObject* make_stream_type(PyObject* module, ModuleState* state, const char*
   };
   // Not immutable: its base is written in Python and is not (an error from 3.14 on).
   py::Ref<> type = py::steal(reinterpret_cast<PyObject*>(
-      py::make_type<T>(module, {name, doc, more, Py_TPFLAGS_DISALLOW_INSTANTIATION, state->flow_control_mixin})));
+      make_transport_type<T>(module, {name, doc, more, Py_TPFLAGS_DISALLOW_INSTANTIATION, state->flow_control_mixin})));
   py::Ref<> sendfile = py::steal(PyObject_GetAttrString(state->sendfile_mode, "TRY_NATIVE"));
   if (!type || !sendfile || PyObject_SetAttrString(type.get(), "_start_tls_compatible", Py_True) < 0 ||
       PyObject_SetAttrString(type.get(), "_sendfile_compatible", sendfile.get()) < 0) {

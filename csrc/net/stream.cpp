@@ -377,7 +377,7 @@ PyObject* Stream::close_deferred() {
     if (!loop().check_closed()) {
       return nullptr;
     }
-    if (!schedule_connection_lost(nullptr)) {
+    if (!lose_connection(nullptr)) {
       return nullptr;
     }
   }
@@ -412,7 +412,7 @@ bool Stream::force_close(PyObject* exc) {
   queue_.clear();
   closing_ = true;
   stop();
-  return schedule_connection_lost(exc);
+  return lose_connection(exc);
 }
 
 // The transport was collected without having been closed: its handle and its descriptor go. False when there is nothing
@@ -489,7 +489,7 @@ int Stream::visit_stream(visitproc visit, void* arg) const {
 
 void Stream::clear_stream() {
   empty_waiter_.reset();
-  clear_common();
+  clear_socket();
 }
 
 }  // namespace uvpy::net

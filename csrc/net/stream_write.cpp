@@ -364,7 +364,9 @@ PyObject* Stream::drained_method() {
 // After some of the buffer has gone: resume_writing(), which may write again, then what waited for the end of it.
 void Stream::drained() {
   if constexpr (!py::mutant("resume-lost")) {
-    resume_protocol_if_drained();
+    if (!resume_protocol_if_drained()) {
+      loop().leave_with_error();
+    }
   }
   if (conn_lost_ > 0 || writing_ || !queue_.empty()) {
     return;
@@ -379,7 +381,7 @@ void Stream::drained() {
     }
   }
   if (closing_) {
-    if (!schedule_connection_lost(nullptr)) {
+    if (!lose_connection(nullptr)) {
       loop().leave_with_error();
     }
   } else if (eof_) {

@@ -1,8 +1,8 @@
-// The common part of transports. Called by the streams; connection_made and connection_lost run as handles of the loop.
+// The common part of transports. Called by streams and pipes; connection_made and connection_lost run as handles of the loop.
 // SPDX-License-Identifier: MIT
 #include "net/transport.h"
 
-#include <sys/stat.h>
+#include <algorithm>
 
 #include "core/debug.h"
 #include "core/report.h"
@@ -12,63 +12,24 @@
 
 namespace uvpy::net {
 
-bool Transport::begin(core::Loop& loop, PyObject* self, int fd, PyObject* sock, PyObject* protocol, PyObject* extra,
-                      PyObject* server) {
+bool Transport::begin(core::Loop& loop, PyObject* self, int fd, PyObject* protocol) {
   self_ = self;
   loop_ = py::borrow(loop.object());
-  sock_ = py::borrow(sock);
   fd_ = fd;
-  if (server != nullptr && server != Py_None) {
-    server_ = py::borrow(server);
-  }
-  if (extra != nullptr && extra != Py_None) {
-    extra_ = py::steal(PyDict_Copy(extra));
-    if (!extra_) {
-      return false;
-    }
-  }
-  context_ = py::steal(PyContext_CopyCurrent());
-  return context_ && protocol_.set(loop, protocol);
+  return protocol_.set(loop, protocol);
 }
 
-void Transport::keep_addresses(const sockaddr_storage* peer, socklen_t peer_size) {
-  own_size_ = sizeof own_;
-  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&own_), &own_size_) < 0) {
-    own_size_ = 0;
-  }
-  family_ = own_.ss_family;
-  struct stat found{};
-  if (fstat(fd_, &found) == 0) {
-    device_ = found.st_dev;
-    inode_ = found.st_ino;
-  }
-  if (peer != nullptr) {
-    peer_ = *peer;
-    peer_size_ = peer_size;
-    return;
-  }
-  peer_size_ = sizeof peer_;
-  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&peer_), &peer_size_) < 0) {
-    peer_size_ = 0;
-  }
-}
-
-bool Transport::schedule_start(PyObject* waiter) {
+bool Transport::schedule_start(PyObject* waiter, bool reads) {
   const ModuleState& state = loop().state();
-  if (server_) {
-    PyObject* transport = py::kServerKnowsTransports ? self_ : nullptr;
-    const bool attached = transport != nullptr
-                              ? static_cast<bool>(py::call_method(server_.get(), state.names._attach, transport))
-                              : static_cast<bool>(py::call_method(server_.get(), state.names._attach));
-    if (!attached) {
-      server_.reset();  // not attached: not to be detached
+  py::Ref<> made = py::get_attr(protocol_.get(), state.names.connection_made);
+  if (!made || !loop().call_soon_for(made.get(), self_)) {
+    return false;
+  }
+  if (reads) {
+    py::Ref<> start = py::get_attr(self_, state.names._start_reading);
+    if (!start || !loop().call_soon_for(start.get(), nullptr)) {
       return false;
     }
-  }
-  py::Ref<> made = py::get_attr(protocol_.get(), state.names.connection_made);
-  py::Ref<> start = made ? py::get_attr(self_, state.names._start_reading) : py::Ref<>();
-  if (!start || !loop().call_soon_for(made.get(), self_) || !loop().call_soon_for(start.get(), nullptr)) {
-    return false;
   }
   if (waiter == nullptr || waiter == Py_None) {
     return true;
@@ -81,7 +42,6 @@ bool Transport::schedule_start(PyObject* waiter) {
 // ---- ending
 
 bool Transport::schedule_connection_lost(PyObject* exc) {
-  ++conn_lost_;
   py::Ref<> method = py::get_attr(self_, loop().state().names._call_connection_lost);
   if (!method || !loop().call_soon_for(method.get(), exc != nullptr ? exc : Py_None)) {
     return false;
@@ -109,18 +69,11 @@ PyObject* Transport::call_connection_lost(PyObject* exc) {
     // What follows must happen whatever the protocol did.
     py::SavedError error;
     settle();
-    release_descriptor();
+    ok = release_descriptor() && ok;
     if constexpr (!py::mutant("connection-lost-twice")) {
       protocol_.drop();
     }
-    if (server_) {
-      py::Ref<> server = std::move(server_);
-      const ModuleState& state = loop().state();
-      const bool detached = py::kServerKnowsTransports
-                                ? static_cast<bool>(py::call_method(server.get(), state.names._detach, self_))
-                                : static_cast<bool>(py::call_method(server.get(), state.names._detach));
-      ok = detached && ok;
-    }
+    ok = leave_server() && ok;
   }
   if (!ok) {
     return nullptr;
@@ -128,9 +81,11 @@ PyObject* Transport::call_connection_lost(PyObject* exc) {
   Py_RETURN_NONE;
 }
 
+bool Transport::is_everyday_error(PyObject* exc) const { return PyErr_GivenExceptionMatches(exc, PyExc_OSError) != 0; }
+
 bool Transport::fatal_error(PyObject* exc, const char* message) {
   bool told = true;
-  if (PyErr_GivenExceptionMatches(exc, PyExc_OSError) == 0) {
+  if (!is_everyday_error(exc)) {
     told =
         core::report::call_exception_handler(loop(), message, exc, {"transport", self_}, {"protocol", protocol_.get()});
   } else if (loop().debug()) {
@@ -167,122 +122,21 @@ void Transport::warn_unclosed() {
   if (PyErr_ResourceWarning(self_, 1, "unclosed transport %R", self_) < 0) {
     PyErr_WriteUnraisable(self_);  // warnings may be errors: nobody is there to catch one
   }
-  if (abandon_later()) {
-    return;
-  }
-  lost_ = true;
-  if (!is_our_descriptor()) {
-    detach_socket();  // its number is another file's by now
-  } else if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
-    PyErr_WriteUnraisable(self_);
-  }
+  close_unclosed();
 }
 
 // ---- extra info
 
-PyObject* Transport::make_socket() {
-  if (!sock_ && fd_ >= 0 && !lost_ && !loop_ended_) {
-    const ModuleState& state = loop().state();
-    py::Ref<> args = py::steal(Py_BuildValue("(iiii)", family_, type_, 0, fd_));
-    py::Ref<> made = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
-    if (!made || !py::call_method(made.get(), state.names.setblocking, Py_False)) {
-      if (made) {
-        // The descriptor stays ours.
-        py::SavedError error;
-        py::call_method(made.get(), state.names.detach);
-      }
-      return nullptr;
-    }
-    sock_ = std::move(made);
-  }
-  return sock_ ? sock_.get() : Py_None;
-}
-
-bool Transport::is_our_descriptor() const {
-  struct stat found{};
-  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
-}
-
-// socket.socket counts the files made from it in _io_refs, and closes its descriptor when the last of them has gone.
-namespace {
-bool add_to_io_refs(const ModuleState& state, PyObject* sock, long step) {
-  py::Ref<> before = py::get_attr(sock, state.names._io_refs);
-  const long count = before ? PyLong_AsLong(before.get()) : -1;
-  py::Ref<> after = count < 0 ? py::Ref<>() : py::steal(PyLong_FromLong(count + step));
-  return after && PyObject_SetAttr(sock, state.names._io_refs, after.get()) == 0;
-}
-}  // namespace
-
-void Transport::release_socket() {
-  if (held_) {
-    held_ = false;
-    py::SavedError error;
-    if (!py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
-      PyErr_Clear();
-    }
-  }
-}
-
-bool Transport::hold_socket() {
-  held_ = sock_ && add_to_io_refs(loop().state(), sock_.get(), 1);
-  return held_ || !sock_;
-}
-
-void Transport::detach_socket() {
-  if (sock_) {
-    // libuv closes the descriptor; the Python socket must not do so a second time.
-    py::SavedError error;
-    const ModuleState& state = loop().state();
-    if (!py::call_method(sock_.get(), state.names.detach) || (held_ && !add_to_io_refs(state, sock_.get(), -1))) {
-      PyErr_Clear();
-    }
-    held_ = false;
-  }
-}
+bool Transport::fill_extra(PyObject*) { return true; }
 
 PyObject* Transport::extra() {
-  const ModuleState& state = loop().state();
   if (!extra_) {
     extra_ = py::steal(PyDict_New());
     if (!extra_) {
       return nullptr;
     }
   }
-  PyObject* dict = extra_.get();
-  if (PyDict_Contains(dict, state.names.sockname) == 0) {
-    py::Ref<> own = socket_address(own_, own_size_);
-    if (!own || PyDict_SetItem(dict, state.names.sockname, own.get()) < 0) {
-      return nullptr;
-    }
-  }
-  if (PyDict_Contains(dict, state.names.peername) == 0) {
-    py::Ref<> peer = socket_address(peer_, peer_size_);
-    if (!peer || PyDict_SetItem(dict, state.names.peername, peer.get()) < 0) {
-      return nullptr;
-    }
-  }
-  if (PyDict_Contains(dict, state.names.socket) == 0) {
-    PyObject* sock = make_socket();
-    if (sock == nullptr) {
-      return nullptr;
-    }
-    if (sock == Py_None) {
-      // Closed before anybody asked: a socket object without a descriptor stands for it, as a closed one would.
-      py::Ref<> args = py::steal(Py_BuildValue("(ii)", family_, type_));
-      py::Ref<> closed = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
-      py::Ref<> done = closed ? py::steal(PyObject_CallMethod(closed.get(), "close", nullptr)) : py::Ref<>();
-      if (!done) {
-        return nullptr;
-      }
-      sock_ = std::move(closed);
-      sock = sock_.get();
-    }
-    py::Ref<> shown = py::call(state.transport_socket, sock);
-    if (!shown || PyDict_SetItem(dict, state.names.socket, shown.get()) < 0) {
-      return nullptr;
-    }
-  }
-  return dict;
+  return fill_extra(extra_.get()) ? extra_.get() : nullptr;
 }
 
 PyObject* Transport::get_extra_info(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -312,32 +166,103 @@ PyObject* Transport::is_closing() { return PyBool_FromLong(closing_ ? 1 : 0); }
 PyObject* Transport::get_protocol() { return Py_NewRef(protocol_.get() != nullptr ? protocol_.get() : Py_None); }
 PyObject* Transport::get_extra() { return Py_XNewRef(extra()); }
 PyObject* Transport::get_loop() { return Py_NewRef(lost_ ? Py_None : loop_.get()); }
-PyObject* Transport::get_server() { return Py_NewRef(server_ ? server_.get() : Py_None); }
+PyObject* Transport::get_fd() { return PyLong_FromLong(fd_); }
+PyObject* Transport::get_conn_lost() { return PyLong_FromUnsignedLong(conn_lost_); }
 
-PyObject* Transport::get_sock() {
-  if (lost_) {
-    Py_RETURN_NONE;
+// ---- flow control
+
+bool Transport::tell_protocol(PyObject* name, const char* message) {
+  py::Ref<> protocol = py::borrow(protocol_.get());
+  if (!protocol || protocol_.call(loop(), name)) {
+    return true;
   }
-  return Py_XNewRef(make_socket());
+  py::Ref<> exc = py::take_error();
+  if (py::ends_the_loop(exc.get())) {
+    py::restore_error(std::move(exc));
+    return false;
+  }
+  return core::report::call_exception_handler(loop(), message, exc.get(), {"transport", self_},
+                                              {"protocol", protocol.get()});
 }
 
-PyObject* Transport::get_sock_fd() { return PyLong_FromLong(fd_); }
-PyObject* Transport::get_conn_lost() { return PyLong_FromUnsignedLong(conn_lost_); }
+bool Transport::pause_protocol_if_full() {
+  return !flow_.must_pause(waiting()) ||
+         tell_protocol(loop().state().names.pause_writing, "protocol.pause_writing() failed");
+}
+
+bool Transport::resume_protocol_if_drained() {
+  return !flow_.must_resume(waiting()) ||
+         tell_protocol(loop().state().names.resume_writing, "protocol.resume_writing() failed");
+}
+
+PyObject* Transport::get_write_buffer_limits() {
+  return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(flow_.low()), static_cast<Py_ssize_t>(flow_.high()));
+}
+
+namespace {
+
+// A mark in bytes: any number that asyncio could compare with; what is out of reach never comes into play.
+bool water_mark(PyObject* value, Py_ssize_t* mark) {
+  constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
+  if (PyFloat_Check(value)) {
+    const double number = PyFloat_AS_DOUBLE(value);
+    // What is below zero, or no number at all, is refused like any negative mark.
+    *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : -1;
+    return true;
+  }
+  *mark = PyNumber_AsSsize_t(value, nullptr);
+  if (*mark == -1 && PyErr_Occurred() != nullptr) {
+    return false;
+  }
+  *mark = std::clamp(*mark, -kMost, kMost);
+  return true;
+}
+
+}  // namespace
+
+PyObject* Transport::set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"high", "low"};
+  PyObject* given[2];
+  if (!py::parse({"set_write_buffer_limits", kNames, 0, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  const bool has_high = given[0] != nullptr && given[0] != Py_None;
+  const bool has_low = given[1] != nullptr && given[1] != Py_None;
+  Py_ssize_t high = static_cast<Py_ssize_t>(Flow::kHigh);
+  Py_ssize_t low = 0;
+  if ((has_high && !water_mark(given[0], &high)) || (has_low && !water_mark(given[1], &low))) {
+    return nullptr;
+  }
+  if (!has_high && has_low) {
+    high = 4 * low;
+  }
+  if (!has_low) {
+    low = high >> 2;  // floored, as Python divides: the error names it
+  }
+  if (high < low || low < 0) {
+    PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);
+    return nullptr;
+  }
+  flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
+  // asyncio pauses at once when the new mark is passed already.
+  flush();
+  if (!pause_protocol_if_full()) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Transport::get_protocol_paused() { return PyBool_FromLong(flow_.paused() ? 1 : 0); }
 
 int Transport::visit_common(visitproc visit, void* arg) const {
   Py_VISIT(loop_.get());
-  Py_VISIT(sock_.get());
   Py_VISIT(extra_.get());
-  Py_VISIT(server_.get());
-  Py_VISIT(context_.get());
   return protocol_.visit(visit, arg);
 }
 
 void Transport::clear_common() {
   // loop_ stays: methods lean on it.
-  sock_.reset();
   extra_.reset();
-  server_.reset();
   protocol_.drop();
 }
 

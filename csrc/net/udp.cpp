@@ -35,7 +35,7 @@ py::Ref<> UDPTransport::make(core::Loop& loop, const Endpoint& endpoint) {
 bool UDPTransport::take_over(core::Loop& loop, PyObject* self, const Endpoint& endpoint) {
   lost_ = true;  // nothing to warn about until the descriptor is ours
   const int fd = PyObject_AsFileDescriptor(endpoint.sock);
-  if (fd < 0 || !begin(loop, self, fd, endpoint.sock, endpoint.protocol, endpoint.extra, nullptr)) {
+  if (fd < 0 || !begin_socket(loop, self, fd, endpoint.sock, endpoint.protocol, endpoint.extra, nullptr)) {
     return false;
   }
   keep_addresses(nullptr, 0);
@@ -308,7 +308,7 @@ PyObject* UDPTransport::close() {
     PyErr_Clear();  // nothing is wanted any more
   }
   settle_hold();
-  return schedule_connection_lost(nullptr) ? Py_NewRef(Py_None) : nullptr;
+  return lose_connection(nullptr) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* UDPTransport::abort() { return force_close(nullptr) ? Py_NewRef(Py_None) : nullptr; }
@@ -322,7 +322,7 @@ bool UDPTransport::force_close(PyObject* exc) {
     return true;
   }
   closing_ = true;
-  const bool scheduled = schedule_connection_lost(exc);
+  const bool scheduled = lose_connection(exc);
   // A datagram's address may run code when it goes.
   py::SavedError error;
   writing_ = false;
@@ -343,7 +343,7 @@ void UDPTransport::settle() {
   backlog_.clear();
 }
 
-void UDPTransport::release_descriptor() {
+bool UDPTransport::release_descriptor() {
   core::Loop& on = loop();
   on.watchers().remove_native(on, fd_, this);
   if (on.watchers().transport(fd_) == self_) {
@@ -359,6 +359,7 @@ void UDPTransport::release_descriptor() {
     }
   }
   on.resources().remove(this);
+  return true;
 }
 
 // The loop closes: the socket stays open, as it does under asyncio's, until the transport is collected.
@@ -420,7 +421,7 @@ void UDPTransport::clear() {
   held_.clear();
   backlog_.clear();
   addresses_.clear();
-  clear_common();
+  clear_socket();
 }
 
 }  // namespace uvpy::net

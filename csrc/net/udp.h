@@ -60,7 +60,7 @@ class UDPTransport final : public Duplex {
   void stop() override;
   std::size_t waiting() const override;
   bool force_close(PyObject* exc) override;
-  void release_descriptor() override;
+  bool release_descriptor() override;
   void leave_descriptor() override {}
   void forget_descriptor() override {}
   bool abandon_later() override;

@@ -178,7 +178,9 @@ bool UDPTransport::send_waiting() {
   if (conn_lost_ > 0 || lost_) {
     return true;
   }
-  resume_protocol_if_drained();  // may write again, or close
+  if (!resume_protocol_if_drained()) {  // may write again, or close
+    loop().leave_with_error();
+  }
   if (!backlog_.empty() || conn_lost_ > 0 || lost_) {
     return true;
   }

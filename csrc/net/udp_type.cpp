@@ -2,9 +2,9 @@
 // asyncio's own datagram transport of this version is.
 // SPDX-License-Identifier: MIT
 #include "net/duplex_type.h"
+#include "net/transport_type.h"
 #include "net/udp.h"
 #include "py/args.h"
-#include "py/type.h"
 
 namespace uvpy::net {
 
@@ -96,9 +96,6 @@ auto methods = py::table_of(
 }  // namespace
 
 PyTypeObject* make_udp_transport_type(PyObject* module, ModuleState* state) {
-  if (!has_known_layout<UDPTransport>(state)) {
-    return nullptr;
-  }
   const int is_datagram = PyObject_IsSubclass(state->selector_datagrams, state->datagram_transport);
   py::Ref<> bases = is_datagram > 0 ? py::steal(PyTuple_Pack(2, state->flow_control_mixin, state->datagram_transport))
                                     : py::steal(PyTuple_Pack(1, state->flow_control_mixin));
@@ -112,8 +109,8 @@ PyTypeObject* make_udp_transport_type(PyObject* module, ModuleState* state) {
   };
   // Not immutable, as the types of streams.
   py::Ref<> type = py::steal(reinterpret_cast<PyObject*>(
-      py::make_type<UDPTransport>(module, {"uvpy._core.UDPTransport", "Datagrams; see asyncio.DatagramTransport.", more,
-                                           Py_TPFLAGS_DISALLOW_INSTANTIATION, bases.get()})));
+      make_transport_type<UDPTransport>(module, {"uvpy._core.UDPTransport", "Datagrams; see asyncio.DatagramTransport.",
+                                                 more, Py_TPFLAGS_DISALLOW_INSTANTIATION, bases.get()})));
   py::Ref<> longest = py::steal(PyLong_FromSize_t(core::Loop::kSlabSize));
   if (!type || !longest || PyObject_SetAttrString(type.get(), "max_size", longest.get()) < 0) {
     return nullptr;

@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include <cstddef>
+#include <cstring>
 
 #include "py/array.h"
 #include "py/ref.h"
@@ -54,6 +55,14 @@ class WriteQueue {
       most -= size;
     }
     return count;
+  }
+
+  void copy_to(char* to) const {
+    for (std::size_t i = first_; i < end_; ++i) {
+      const Chunk& chunk = chunks_[i];
+      std::memcpy(to, PyBytes_AS_STRING(chunk.object) + chunk.offset, chunk.size());
+      to += chunk.size();
+    }
   }
 
   // The kernel has taken so many bytes from the front.

@@ -117,6 +117,15 @@ template <class T, auto Get>
 PyGetSetDef getter_of(const char* name, const char* doc) {
   return {name, &get_attribute<T, Get>, nullptr, doc, nullptr};
 }
+template <class T, auto Set>
+int set_attribute(PyObject* self, PyObject* value, void*) {
+  return (state_of<T>(self)->*Set)(value);
+}
+// The setter's argument is null when the attribute is deleted.
+template <class T, auto Get, auto Set>
+PyGetSetDef getset_of(const char* name, const char* doc) {
+  return {name, &get_attribute<T, Get>, &set_attribute<T, Set>, doc, nullptr};
+}
 template <auto Get>
 PyGetSetDef getter(const char* name, const char* doc) {
   return getter_of<typename Member<decltype(Get)>::Class, Get>(name, doc);

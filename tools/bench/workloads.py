@@ -7,6 +7,8 @@ process, and what is measured is the server.
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import resource
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -108,10 +110,107 @@ def timers(loop: asyncio.AbstractEventLoop, size: int) -> None:
     loop.run_forever()
 
 
+class _Pong(asyncio.Protocol):
+    """What comes out of one pipe goes into the next."""
+
+    def __init__(self) -> None:
+        self.write: Callable[[bytes], None] = nothing_of
+
+    def data_received(self, data: bytes) -> None:
+        self.write(data)
+
+
+class _Ping(_Pong):
+    def __init__(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
+        super().__init__()
+        self.loop, self.left = loop, left
+
+    def data_received(self, data: bytes) -> None:
+        self.left -= 1
+        if self.left:
+            self.write(data)
+        else:
+            self.loop.stop()
+
+
+def nothing_of(data: bytes) -> None:
+    pass
+
+
+async def _pipe(
+    loop: asyncio.AbstractEventLoop, reader: asyncio.Protocol, writer: asyncio.BaseProtocol
+) -> tuple[asyncio.ReadTransport, asyncio.WriteTransport]:
+    r, w = os.pipe()
+    reading, _ = await loop.connect_read_pipe(lambda: reader, io.FileIO(r, "rb"))
+    writing, _ = await loop.connect_write_pipe(lambda: writer, io.FileIO(w, "wb"))
+    return reading, writing
+
+
+async def _ended(*transports: asyncio.BaseTransport) -> None:
+    for transport in transports:
+        transport.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def pipe_echo(loop: asyncio.AbstractEventLoop, size: int) -> None:
+    ping, pong = _Ping(loop, size), _Pong()
+    there = loop.run_until_complete(_pipe(loop, pong, asyncio.BaseProtocol()))
+    back = loop.run_until_complete(_pipe(loop, ping, asyncio.BaseProtocol()))
+    ping.write, pong.write = there[1].write, back[1].write
+    ping.write(bytes(64))
+    loop.run_forever()
+    loop.run_until_complete(_ended(*there, *back))
+
+
+class _Counter(asyncio.Protocol):
+    def __init__(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
+        self.loop, self.left = loop, left
+
+    def data_received(self, data: bytes) -> None:
+        self.left -= len(data)
+        if not self.left:
+            self.loop.stop()
+
+
+CHUNK = bytes(64 * 1024)
+
+
+class _Source(asyncio.BaseProtocol):
+    """Writes chunks while it may."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.paused = left, False
+        self.write: Callable[[bytes], None] = nothing_of
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.go()
+
+    def go(self) -> None:
+        while self.left and not self.paused:
+            self.left -= 1
+            self.write(CHUNK)
+
+
+def pipe_stream(loop: asyncio.AbstractEventLoop, size: int) -> None:
+    source = _Source(size)
+    transports = loop.run_until_complete(_pipe(loop, _Counter(loop, size * len(CHUNK)), source))
+    source.write = transports[1].write
+    loop.call_soon(source.go)
+    loop.run_forever()
+    loop.run_until_complete(_ended(*transports))
+
+
 MICRO = {
     "call_soon_burst": Micro(f"call_soon, {TURN:,} callbacks a turn", call_soon_burst, 5_000, 5_000),
     "call_soon_chain": Micro("call_soon, each callback schedules the next", call_soon_chain, 5_000, 1_000),
     "call_later_cancel": Micro(f"call_later and cancel, {TURN:,} a turn", call_later_cancel, 5_000, 5_000),
+    "pipe_echo": Micro("64 bytes there and back through two pipes of one loop", pipe_echo, 500, 100),
+    "pipe_stream": Micro("chunks of 64 KiB through a pipe, both ends on one loop", pipe_stream, 200, 20),
     "timers": Micro("100,000 timers made and fired, due within 0.1 s", timers, 100_000, 5_000),
 }
 

@@ -1,0 +1,388 @@
+// The common part of pipe transports: their descriptor. Called by ReadPipeTransport and WritePipeTransport.
+// SPDX-License-Identifier: MIT
+#include "net/pipe.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/handle.h"
+#include "py/args.h"
+#include "py/call.h"
+
+namespace uvpy::net {
+
+namespace {
+
+bool is_nonblocking(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+bool change_nonblocking(int fd, bool on) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK) == 0;
+}
+
+// Does a system call until no signal interrupts it, and the handlers of those that do.
+template <class Call>
+ssize_t uninterrupted(Call&& call, ssize_t interrupted) {
+  for (;;) {
+    const ssize_t count = call();
+    if (count >= 0) {
+      return count;
+    }
+    if (errno != EINTR) {
+      return -static_cast<ssize_t>(errno);
+    }
+    if (PyErr_CheckSignals() < 0) {
+      return interrupted;
+    }
+  }
+}
+
+// What a call says that the kernel, or a filter of system calls, knows only without its flag.
+[[maybe_unused]] bool is_unsupported(ssize_t result) {
+  return result == -EOPNOTSUPP || result == -ENOSYS || result == -EINVAL || result == -EPERM;
+}
+
+// Does one that might wait after all, with the GIL given up.
+template <class Call>
+ssize_t unlocked(Call&& call) {
+  PyThreadState* saved = PyEval_SaveThread();
+  const ssize_t count = call();
+  const int code = errno;
+  PyEval_RestoreThread(saved);
+  errno = code;
+  return count;
+}
+
+}  // namespace
+
+Pipe::~Pipe() {
+  if (loop_) {
+    loop().resources().remove(this);
+  }
+}
+
+// ---- opening
+
+bool Pipe::open(core::Loop& loop, PyObject* self, const PipeParts& parts, const char* refusal) {
+  lost_ = true;  // nothing to warn about before we know the descriptor
+  py::Ref<> number = py::call_method(parts.pipe, loop.state().names.fileno);
+  const long fd = number ? PyLong_AsLong(number.get()) : -1;
+  if (fd == -1 && PyErr_Occurred() != nullptr) {
+    return false;
+  }
+  if (fd > INT_MAX || fd < INT_MIN) {
+    PyErr_SetString(PyExc_OverflowError, "fd does not fit into a C int");
+    return false;
+  }
+  if (!begin(loop, self, static_cast<int>(fd), parts.protocol)) {
+    return false;
+  }
+  // The dict is the caller's own, as in asyncio.
+  extra_ = parts.extra != nullptr && parts.extra != Py_None ? py::borrow(parts.extra) : py::steal(PyDict_New());
+  if (!extra_ || PyDict_SetItem(extra_.get(), loop.state().names.pipe, parts.pipe) < 0) {
+    return false;
+  }
+  // From here on asyncio's finalizer closes the file of a transport that could not be made.
+  pipe_ = py::borrow(parts.pipe);
+  lost_ = false;
+  struct stat found{};
+  if (fstat(fd_, &found) < 0) {
+    py::raise_os_error(errno);
+    return false;
+  }
+  if (S_ISFIFO(found.st_mode)) {
+    kind_ = found.st_nlink > 0 ? Kind::named_fifo : Kind::fifo;
+  } else if (S_ISSOCK(found.st_mode)) {
+    kind_ = Kind::socket;
+  } else if (S_ISCHR(found.st_mode)) {
+    kind_ = Kind::device;
+  } else {
+    // The file stays as it is.
+    lost_ = true;
+    pipe_.reset();
+    PyErr_SetString(PyExc_ValueError, refusal);
+    return false;
+  }
+  device_ = found.st_dev;
+  inode_ = found.st_ino;
+  return set_nonblocking();
+}
+
+void Pipe::opened() {
+  loop().resources().add(this);
+  // What holds a pipe transport is its reader or writer, as in asyncio: one that waits for nothing is collected.
+  core::Resources::let_go(this);
+}
+
+bool Pipe::set_nonblocking() {
+  if (is_nonblocking(fd_)) {
+    return true;
+  }
+  if (!change_nonblocking(fd_, true)) {
+    py::raise_os_error(errno);
+    return false;
+  }
+  was_blocking_ = true;
+  return true;
+}
+
+// O_NONBLOCK belongs to the open file description, which other descriptors may share: standard input and output of a
+// terminal, the ones that a shell has. It is left as it was found, by the last of our transports that uses it.
+void Pipe::restore_blocking() {
+  if (!was_blocking_) {
+    return;
+  }
+  was_blocking_ = false;
+  if (loop().is_foreign() || !is_our_file()) {
+    return;  // a forked child's parent goes on with it; or the number is another file's
+  }
+  if (!pass_duty_on()) {
+    change_nonblocking(fd_, false);
+  }
+}
+
+// Another open transport over the same description takes the duty over. Whether it is the same one the kernel shows by the
+// flag itself: what is cleared through one descriptor is clear through the other.
+bool Pipe::pass_duty_on() {
+  const ModuleState& state = loop().state();
+  for (core::Loop* at = state.loops; at != nullptr; at = core::LoopList::next(at)) {
+    for (core::Resource* r = at->resources().first(); r != nullptr; r = core::Resources::next(r)) {
+      const PyTypeObject* type = Py_TYPE(r->object());
+      if (type != state.read_pipe_type && type != state.write_pipe_type) {
+        continue;
+      }
+      auto* other = static_cast<Pipe*>(r);
+      if (other == this || other->lost_ || other->device_ != device_ || other->inode_ != inode_ ||
+          !is_nonblocking(other->fd_)) {
+        continue;
+      }
+      change_nonblocking(fd_, false);
+      const bool shared = !is_nonblocking(other->fd_);
+      change_nonblocking(fd_, true);
+      if (shared) {
+        other->was_blocking_ = true;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool Pipe::is_our_file() const {
+  struct stat found{};
+  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+}
+
+// ---- reading and writing
+
+// Linux can be told for one call not to wait, of pipes since 6.4; what cannot says so at the first call.
+//
+// Others who share the description may have made it blocking again, a shell its terminal for one. Then a call is made only
+// where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does.
+bool Pipe::may_block() const { return !is_nonblocking(fd_); }
+
+ssize_t Pipe::read_some(char* to, std::size_t room) {
+  if (kind_ == Kind::socket) {
+    return uninterrupted([&] { return ::recv(fd_, to, room, MSG_DONTWAIT); }, kInterrupted);
+  }
+#ifdef RWF_NOWAIT
+  if (nowait_) {
+    const iovec part = {to, room};
+    const ssize_t count = uninterrupted([&] { return ::preadv2(fd_, &part, 1, -1, RWF_NOWAIT); }, kInterrupted);
+    if (!is_unsupported(count)) {
+      return count;
+    }
+    nowait_ = false;
+  }
+#endif
+  if (!may_block()) {
+    return uninterrupted([&] { return ::read(fd_, to, room); }, kInterrupted);
+  }
+  pollfd asked = {fd_, POLLIN, 0};
+  if (::poll(&asked, 1, 0) == 0) {
+    return -EAGAIN;
+  }
+  return uninterrupted([&] { return unlocked([&] { return ::read(fd_, to, room); }); }, kInterrupted);
+}
+
+ssize_t Pipe::write_some(const iovec* parts, int count) {
+  if (kind_ == Kind::socket) {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts);
+    message.msg_iovlen = static_cast<decltype(message.msg_iovlen)>(count);
+    return uninterrupted([&] { return ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL); }, kInterrupted);
+  }
+#ifdef RWF_NOWAIT
+  if (nowait_) {
+    const ssize_t sent = uninterrupted([&] { return ::pwritev2(fd_, parts, count, -1, RWF_NOWAIT); }, kInterrupted);
+    if (!is_unsupported(sent)) {
+      return sent;
+    }
+    nowait_ = false;
+  }
+#endif
+  if (!may_block()) {
+    return uninterrupted(
+        [&] { return count == 1 ? ::write(fd_, parts->iov_base, parts->iov_len) : ::writev(fd_, parts, count); },
+        kInterrupted);
+  }
+  pollfd asked = {fd_, POLLOUT, 0};
+  if (::poll(&asked, 1, 0) == 0) {
+    return -EAGAIN;
+  }
+  // A pipe that is ready takes so much at once.
+  const std::size_t most = std::min(parts->iov_len, static_cast<std::size_t>(PIPE_BUF));
+  return uninterrupted([&] { return unlocked([&] { return ::write(fd_, parts->iov_base, most); }); }, kInterrupted);
+}
+
+// ---- watching
+
+bool Pipe::watch(unsigned side, PyObject* name) {
+  py::Ref<> method = py::get_attr(self_, name);
+  py::Ref<> number = method ? py::steal(PyLong_FromLong(fd_)) : py::Ref<>();
+  if (!number) {
+    return false;
+  }
+  PyObject* argv[] = {number.get(), method.get()};
+  py::Ref<> handle = py::steal(side == core::kReadable ? loop().add_reader_private(argv, 2, nullptr)
+                                                       : loop().add_writer_private(argv, 2, nullptr));
+  if (!handle) {
+    return false;
+  }
+  py::state_of<core::Handle>(handle.get())->run_in_poll();
+  return true;
+}
+
+bool Pipe::unwatch(unsigned side) {
+  PyObject* handle = loop().watchers().handle(fd_, side);
+  if (handle == nullptr) {
+    return true;
+  }
+  py::Ref<> callback = py::steal(py::state_of<core::Handle>(handle)->get_callback());
+  PyObject* owner = PyCFunction_Check(callback.get()) ? PyCFunction_GET_SELF(callback.get()) : nullptr;
+  if (owner != self_) {
+    // Somebody else watches under our number: one of ours that shares it keeps its watch, and so does whoever got the
+    // number with another file; a reader that the program has put in our place is removed, as asyncio removes it.
+    const ModuleState& state = loop().state();
+    const bool is_pipe =
+        owner != nullptr && (Py_TYPE(owner) == state.read_pipe_type || Py_TYPE(owner) == state.write_pipe_type);
+    if (is_pipe || !is_our_file()) {
+      return true;
+    }
+  }
+  return loop().watchers().remove(loop(), fd_, side) >= 0;
+}
+
+// ---- ending
+
+bool Pipe::close_pipe() {
+  restore_blocking();
+  loop().resources().remove(this);
+  py::Ref<> pipe = std::move(pipe_);
+  return !pipe || py::steal(PyObject_CallMethod(pipe.get(), "close", nullptr));
+}
+
+bool Pipe::release_descriptor() { return close_pipe(); }
+
+void Pipe::close_unclosed() {
+  lost_ = true;
+  closing_ = true;
+  if (!close_pipe()) {
+    PyErr_WriteUnraisable(self_);
+  }
+}
+
+void Pipe::finalize() {
+  if (loop_) {
+    warn_unclosed();
+    loop().resources().remove(this);  // the list must not know an object that is being freed
+  }
+}
+
+void Pipe::end_with_loop() {
+  // As under asyncio's loop the file stays open, until the transport is collected.
+  loop_ended_ = true;
+  restore_blocking();
+}
+
+void Pipe::leak() {
+  loop_ended_ = true;
+  was_blocking_ = false;
+}
+
+// ---- for Python
+
+PyObject* Pipe::set_protocol(PyObject* protocol) {
+  if (!protocol_.set(loop(), protocol)) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Pipe::get_pipe() { return Py_NewRef(pipe_ ? pipe_.get() : Py_None); }
+
+// None stands for a closed file: who closes the file himself says so, and is not warned.
+int Pipe::set_pipe(PyObject* pipe) {
+  if (pipe == nullptr) {
+    PyErr_SetString(PyExc_AttributeError, "_pipe cannot be deleted");
+    return -1;
+  }
+  restore_blocking();
+  pipe_ = py::borrow(pipe == Py_None ? nullptr : pipe);
+  lost_ = pipe == Py_None;
+  return 0;
+}
+
+PyObject* Pipe::repr_with(const char* name, unsigned side, bool writes) {
+  const char* state = !pipe_ ? " closed" : closing_ ? " closing" : "";
+  if (!pipe_ || loop().is_closed()) {
+    return PyUnicode_FromFormat("<%s%s fd=%d %s>", name, state, fd_, pipe_ ? "open" : "closed");
+  }
+  const char* watched = (loop().watchers().watched(fd_) & side) != 0 ? "polling" : "idle";
+  if (writes) {
+    return PyUnicode_FromFormat("<%s%s fd=%d %s bufsize=%zu>", name, state, fd_, watched, waiting());
+  }
+  return PyUnicode_FromFormat("<%s%s fd=%d %s>", name, state, fd_, watched);
+}
+
+PyObject* Pipe::describe_as(const char* kind) const {
+  return Py_BuildValue("{sssisssn}", "kind", kind, "fd", fd_, "state", closing_ ? "closing" : "open", "waiting",
+                       static_cast<Py_ssize_t>(waiting()));
+}
+
+int Pipe::visit_pipe(visitproc visit, void* arg) const {
+  Py_VISIT(pipe_.get());
+  return visit_common(visit, arg);
+}
+
+bool parse_pipe(PyObject* module, const char* function, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+                core::Loop** loop, PipeParts* parts) {
+  static constexpr const char* kNames[] = {"loop", "pipe", "protocol", "waiter", "extra"};
+  enum { kLoop, kPipe, kProtocol, kWaiter, kExtra, kCount };
+  PyObject* given[kCount];
+  if (!py::parse({function, kNames, 3, kCount}, args, nargs, kwnames, given)) {
+    return false;
+  }
+  *loop = core::loop_of(module, given[kLoop]);
+  if (*loop == nullptr) {
+    return false;
+  }
+  if (given[kExtra] != nullptr && given[kExtra] != Py_None && !PyDict_Check(given[kExtra])) {
+    PyErr_SetString(PyExc_TypeError, "extra must be a dict or None");
+    return false;
+  }
+  *parts = {given[kPipe], given[kProtocol], given[kWaiter], given[kExtra]};
+  return true;
+}
+
+}  // namespace uvpy::net

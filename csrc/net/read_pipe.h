@@ -1,0 +1,46 @@
+// ReadPipeTransport: the reading end of a pipe, for connect_read_pipe and the output of subprocesses. An asyncio.ReadTransport
+// by type: it derives, in C, from asyncio's own class.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "net/pipe.h"
+
+namespace uvpy::net {
+
+class ReadPipeTransport final : public Pipe {
+ public:
+  static constexpr std::size_t kBaseWords = 1;  // the slot of asyncio's BaseTransport
+
+  static py::Ref<> make(core::Loop& loop, const PipeParts& parts);
+
+  PyObject* describe() const final { return describe_as("read pipe"); }
+
+  PyObject* close();
+  PyObject* force_close_method(PyObject* exc);
+  PyObject* pause_reading();
+  PyObject* resume_reading();
+  PyObject* is_reading();
+  PyObject* start_reading();
+  PyObject* read_ready();
+  PyObject* get_paused();
+
+  PyObject* repr() { return repr_with("ReadPipeTransport", core::kReadable, false); }
+  int visit(visitproc visit, void* arg) { return visit_pipe(visit, arg); }
+  void clear() { clear_common(); }
+
+ protected:
+  bool force_close(PyObject* exc) final;
+  bool is_everyday_error(PyObject* exc) const final;
+
+ private:
+  bool ended();
+
+  bool paused_ = false;
+  bool ending_ = false;  // connection_lost() is on its way
+};
+
+PyTypeObject* make_read_pipe_type(PyObject* module, ModuleState* state);
+// make_read_pipe_transport(loop, pipe, protocol, waiter=None, extra=None), a function of the module.
+PyObject* make_read_pipe_transport(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+
+}  // namespace uvpy::net

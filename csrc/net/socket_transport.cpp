@@ -1,0 +1,215 @@
+// The part of transports that is about sockets. Called by the streams.
+// SPDX-License-Identifier: MIT
+#include "net/socket_transport.h"
+
+#include <sys/stat.h>
+
+#include "py/call.h"
+
+namespace uvpy::net {
+
+bool SocketTransport::begin_socket(core::Loop& loop, PyObject* self, int fd, PyObject* sock, PyObject* protocol,
+                                   PyObject* extra, PyObject* server) {
+  sock_ = py::borrow(sock);
+  if (server != nullptr && server != Py_None) {
+    server_ = py::borrow(server);
+  }
+  if (extra != nullptr && extra != Py_None) {
+    extra_ = py::steal(PyDict_Copy(extra));
+    if (!extra_) {
+      return false;
+    }
+  }
+  context_ = py::steal(PyContext_CopyCurrent());
+  return context_ && begin(loop, self, fd, protocol);
+}
+
+void SocketTransport::keep_addresses(const sockaddr_storage* peer, socklen_t peer_size) {
+  own_size_ = sizeof own_;
+  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&own_), &own_size_) < 0) {
+    own_size_ = 0;
+  }
+  family_ = own_.ss_family;
+  struct stat found{};
+  if (fstat(fd_, &found) == 0) {
+    device_ = found.st_dev;
+    inode_ = found.st_ino;
+  }
+  if (peer != nullptr) {
+    peer_ = *peer;
+    peer_size_ = peer_size;
+    return;
+  }
+  peer_size_ = sizeof peer_;
+  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&peer_), &peer_size_) < 0) {
+    peer_size_ = 0;
+  }
+}
+
+bool SocketTransport::lose_connection(PyObject* exc) {
+  ++conn_lost_;
+  return schedule_connection_lost(exc);
+}
+
+// ---- the server
+
+bool SocketTransport::start_serving(PyObject* waiter) {
+  const ModuleState& state = loop().state();
+  if (server_) {
+    PyObject* transport = py::kServerKnowsTransports ? self_ : nullptr;
+    const bool attached = transport != nullptr
+                              ? static_cast<bool>(py::call_method(server_.get(), state.names._attach, transport))
+                              : static_cast<bool>(py::call_method(server_.get(), state.names._attach));
+    if (!attached) {
+      server_.reset();  // not attached: not to be detached
+      return false;
+    }
+  }
+  return schedule_start(waiter);
+}
+
+bool SocketTransport::leave_server() {
+  if (!server_) {
+    return true;
+  }
+  py::Ref<> server = std::move(server_);
+  const ModuleState& state = loop().state();
+  return py::kServerKnowsTransports ? static_cast<bool>(py::call_method(server.get(), state.names._detach, self_))
+                                    : static_cast<bool>(py::call_method(server.get(), state.names._detach));
+}
+
+void SocketTransport::close_unclosed() {
+  if (abandon_later()) {
+    return;
+  }
+  lost_ = true;
+  if (!is_our_descriptor()) {
+    detach_socket();  // its number is another file's by now
+  } else if (sock_ && !py::steal(PyObject_CallMethod(sock_.get(), "close", nullptr))) {
+    PyErr_WriteUnraisable(self_);
+  }
+}
+
+// ---- the Python socket
+
+PyObject* SocketTransport::make_socket() {
+  if (!sock_ && fd_ >= 0 && !lost_ && !loop_ended_) {
+    const ModuleState& state = loop().state();
+    py::Ref<> args = py::steal(Py_BuildValue("(iiii)", family_, type_, 0, fd_));
+    py::Ref<> made = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
+    if (!made || !py::call_method(made.get(), state.names.setblocking, Py_False)) {
+      if (made) {
+        // The descriptor stays ours.
+        py::SavedError error;
+        py::call_method(made.get(), state.names.detach);
+      }
+      return nullptr;
+    }
+    sock_ = std::move(made);
+  }
+  return sock_ ? sock_.get() : Py_None;
+}
+
+bool SocketTransport::is_our_descriptor() const {
+  struct stat found{};
+  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+}
+
+// socket.socket counts the files made from it in _io_refs, and closes its descriptor when the last of them has gone.
+namespace {
+bool add_to_io_refs(const ModuleState& state, PyObject* sock, long step) {
+  py::Ref<> before = py::get_attr(sock, state.names._io_refs);
+  const long count = before ? PyLong_AsLong(before.get()) : -1;
+  py::Ref<> after = count < 0 ? py::Ref<>() : py::steal(PyLong_FromLong(count + step));
+  return after && PyObject_SetAttr(sock, state.names._io_refs, after.get()) == 0;
+}
+}  // namespace
+
+void SocketTransport::release_socket() {
+  if (held_) {
+    held_ = false;
+    py::SavedError error;
+    if (!py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
+      PyErr_Clear();
+    }
+  }
+}
+
+bool SocketTransport::hold_socket() {
+  held_ = sock_ && add_to_io_refs(loop().state(), sock_.get(), 1);
+  return held_ || !sock_;
+}
+
+void SocketTransport::detach_socket() {
+  if (sock_) {
+    // libuv closes the descriptor; the Python socket must not do so a second time.
+    py::SavedError error;
+    const ModuleState& state = loop().state();
+    if (!py::call_method(sock_.get(), state.names.detach) || (held_ && !add_to_io_refs(state, sock_.get(), -1))) {
+      PyErr_Clear();
+    }
+    held_ = false;
+  }
+}
+
+bool SocketTransport::fill_extra(PyObject* dict) {
+  const ModuleState& state = loop().state();
+  if (PyDict_Contains(dict, state.names.sockname) == 0) {
+    py::Ref<> own = socket_address(own_, own_size_);
+    if (!own || PyDict_SetItem(dict, state.names.sockname, own.get()) < 0) {
+      return false;
+    }
+  }
+  if (PyDict_Contains(dict, state.names.peername) == 0) {
+    py::Ref<> peer = socket_address(peer_, peer_size_);
+    if (!peer || PyDict_SetItem(dict, state.names.peername, peer.get()) < 0) {
+      return false;
+    }
+  }
+  if (PyDict_Contains(dict, state.names.socket) == 0) {
+    PyObject* sock = make_socket();
+    if (sock == nullptr) {
+      return false;
+    }
+    if (sock == Py_None) {
+      // Closed before anybody asked: a socket object without a descriptor stands for it, as a closed one would.
+      py::Ref<> args = py::steal(Py_BuildValue("(ii)", family_, type_));
+      py::Ref<> closed = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
+      py::Ref<> done = closed ? py::steal(PyObject_CallMethod(closed.get(), "close", nullptr)) : py::Ref<>();
+      if (!done) {
+        return false;
+      }
+      sock_ = std::move(closed);
+      sock = sock_.get();
+    }
+    py::Ref<> shown = py::call(state.transport_socket, sock);
+    if (!shown || PyDict_SetItem(dict, state.names.socket, shown.get()) < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+PyObject* SocketTransport::get_server() { return Py_NewRef(server_ ? server_.get() : Py_None); }
+
+PyObject* SocketTransport::get_sock() {
+  if (lost_) {
+    Py_RETURN_NONE;
+  }
+  return Py_XNewRef(make_socket());
+}
+
+int SocketTransport::visit_socket(visitproc visit, void* arg) const {
+  Py_VISIT(sock_.get());
+  Py_VISIT(server_.get());
+  Py_VISIT(context_.get());
+  return visit_common(visit, arg);
+}
+
+void SocketTransport::clear_socket() {
+  sock_.reset();
+  server_.reset();
+  clear_common();
+}
+
+}  // namespace uvpy::net
