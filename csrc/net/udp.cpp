@@ -110,6 +110,7 @@ void UDPTransport::settle_hold() {
 
 PyObject* UDPTransport::start_reading() {
   if (closing_ || paused_ || loop_ended_) {
+    settle_hold();
     Py_RETURN_NONE;
   }
   read_context_ = py::kReadContextIsFixed ? context_.dup() : py::steal(PyContext_CopyCurrent());

@@ -278,6 +278,17 @@ async def test_a_paused_endpoint_that_nobody_wants_drops_what_it_holds(loop, soc
     assert protocol.data == numbers(1)
 
 
+async def test_an_endpoint_that_never_reads_is_nobodys(loop, sockets):
+    class Quiet(Datagrams):
+        def connection_made(self, transport):
+            transport.pause_reading()
+
+    transport, _ = await loop.create_datagram_endpoint(Quiet, local_addr=("127.0.0.1", 0))
+    with pytest.warns(ResourceWarning, match="unclosed transport"):
+        del transport, _
+        gc.collect()
+
+
 async def test_the_protocol_is_switched_in_between(loop, sockets):
     second = Datagrams()
 
