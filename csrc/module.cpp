@@ -15,6 +15,7 @@
 #include "net/udp.h"
 #include "net/unix.h"
 #include "net/write_pipe.h"
+#include "process/process.h"
 #include "py/compat.h"
 #include "py/method.h"
 #include "py/ref.h"
@@ -55,6 +56,9 @@ PyMethodDef functions[] = {
     py::function<&net::make_read_pipe_transport>("make_read_pipe_transport", "A transport over a pipe's reading end."),
     py::function<&net::make_write_pipe_transport>("make_write_pipe_transport",
                                                   "A transport over a pipe's writing end."),
+    // And of process.
+    py::function<&process::watch_child>("watch_child", "Watch a child for its transport."),
+    py::function<&process::children>("children", "The children that a loop watches."),
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -73,7 +77,8 @@ bool add_types(PyObject* module, ModuleState* state) {
   state->read_pipe_type = state->udp_transport_type != nullptr ? net::make_read_pipe_type(module, state) : nullptr;
   state->write_pipe_type = state->read_pipe_type != nullptr ? net::make_write_pipe_type(module, state) : nullptr;
   state->listener_type = state->write_pipe_type != nullptr ? net::make_listener_type(module) : nullptr;
-  return state->listener_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
+  state->process_type = state->listener_type != nullptr ? process::make_process_type(module) : nullptr;
+  return state->process_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
          PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
          PyModule_AddType(module, state->tcp_transport_type) == 0 &&
          PyModule_AddType(module, state->unix_transport_type) == 0 &&

@@ -86,6 +86,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(listener_type);
   Py_VISIT(read_pipe_type);
   Py_VISIT(write_pipe_type);
+  Py_VISIT(process_type);
   return 0;
 }
 
@@ -116,6 +117,7 @@ void ModuleState::clear() {
   Py_CLEAR(listener_type);
   Py_CLEAR(read_pipe_type);
   Py_CLEAR(write_pipe_type);
+  Py_CLEAR(process_type);
 }
 
 }  // namespace uvpy

@@ -27,10 +27,14 @@ class Loop;
   X(_attach)                        \
   X(_close_deferred)                \
   X(_drained)                       \
+  X(_exited)                        \
   X(_flush)                         \
   X(_sendto_ready)                  \
   X(_get_running_loop)              \
   X(_io_refs)                       \
+  X(_noticed)                       \
+  X(_proc)                          \
+  X(_process_exited)                \
   X(_set_running_loop)              \
   X(_settle_reading)                \
   X(abort)                          \
@@ -82,9 +86,11 @@ class Loop;
   X(name)                           \
   X(pause_writing)                  \
   X(peername)                       \
+  X(pidfd_open)                     \
   X(pipe)                           \
   X(protocol)                       \
   X(resume_writing)                 \
+  X(returncode)                     \
   X(sendto)                         \
   X(setblocking)                    \
   X(set_exception)                  \
@@ -161,6 +167,7 @@ struct ModuleState {
   PyTypeObject* listener_type;
   PyTypeObject* read_pipe_type;
   PyTypeObject* write_pipe_type;
+  PyTypeObject* process_type;
 
   core::Loop* loops;  // all that are not deallocated
   SwitchInterval switch_interval;

@@ -599,6 +599,31 @@ class Listener:
 
     def _resume_accepting(self) -> None: ...
 
+@final
+@type_check_only
+class Process:
+    """A child of this process, to its end. The module keeps the type to itself."""
+
+    @property
+    def pid(self) -> int: ...
+    def needs_thread(self) -> bool:
+        """Whether a thread must call wait_for_exit() and then have _noticed() called, for want of a pidfd."""
+
+    def wait_for_exit(self) -> None:
+        """Block until the child has exited, and leave it a zombie."""
+
+    def hand_over(self) -> bool:
+        """Give the pidfd up for a thread; whether there was one to give up."""
+
+    def poll(self) -> None:
+        """Reap the child if it has exited; the transport is told later, by the loop."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Signal the child; nothing when it has gone."""
+
+    def _noticed(self) -> None: ...
+    def _exited(self) -> None: ...
+
 # -- what uvpy.Loop asks of the transports, which the native Loop does not know
 
 def make_transport(
@@ -666,6 +691,12 @@ def make_write_pipe_transport(
     extra: dict[str, Any] | None = None,
 ) -> WritePipeTransport:
     """A transport that writes to a file object's descriptor. ValueError where that is no pipe, socket or device."""
+
+def watch_child(loop: Loop, transport: Any, pid: int, by_thread: bool = False) -> Process:
+    """Reap a child when it has exited, and call `transport._process_exited(returncode)` then."""
+
+def children(loop: Loop) -> list[Process]:
+    """The children that a loop watches."""
 
 def before_fork() -> None:
     """For os.register_at_fork(before=): send what was gathered."""

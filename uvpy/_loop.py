@@ -23,7 +23,7 @@ from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _core
+from . import _core, _process
 
 # What is borrowed has asyncio's own classes for `self`; it works on any loop with the same hooks.
 _selector_events: Any = selector_events
@@ -148,6 +148,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         if self.is_closed():
             return
         asyncio.BaseEventLoop.close(self)
+        _process.leave_children(self)
         if not sys.is_finalizing():
             for sig in list(self._signal_handlers):
                 self.remove_signal_handler(sig)
@@ -344,6 +345,11 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     ) -> asyncio.WriteTransport:
         return _core.make_write_pipe_transport(self, pipe, protocol, waiter, extra)
 
+    # -- subprocesses: spawned by the standard library, waited for natively
+
+    _make_subprocess_transport = _process.make_subprocess_transport
+    _child_watcher_callback = getattr(_Unix, "_child_watcher_callback", None)  # for a program's own child watcher
+
     # -- signals: asyncio's checks and texts, our recording
 
     @property
@@ -387,8 +393,6 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
     _sock_accept = _Selector._sock_accept
     _sock_read_done = _Selector._sock_read_done
     _sock_write_done = _Selector._sock_write_done
-    _make_subprocess_transport = _Unix._make_subprocess_transport
-    _child_watcher_callback = getattr(_Unix, "_child_watcher_callback", None)
     _sock_sendfile_native = _Unix._sock_sendfile_native
     _sock_sendfile_native_impl = _Unix._sock_sendfile_native_impl
     _sock_sendfile_update_filepos = _Unix._sock_sendfile_update_filepos

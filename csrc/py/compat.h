@@ -26,6 +26,8 @@ inline constexpr bool kSendsEmptyDatagrams = PY_VERSION_HEX >= 0x030D0000;
 inline constexpr std::size_t kDatagramHeader = PY_VERSION_HEX >= 0x030D0000 ? 8 : 0;
 // writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
+// asyncio waits for a child in a thread by default up to 3.11, and by a pidfd since: the texts in its log differ.
+inline constexpr bool kChildrenByThread = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.
 inline constexpr const char* kCreateTaskDoc =
     PY_VERSION_HEX >= 0x030E0000 ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine as an asyncio.Task, "
