@@ -276,10 +276,12 @@ PyObject* Process::poll() {
 // ---- signals
 
 PyObject* Process::send_signal(PyObject* number) {
-  int signum = 0;
-  if (PyArg_Parse(number, "i", &signum) == 0 || PySys_Audit("os.kill", "ii", static_cast<int>(pid_), signum) < 0) {
+  // What os.kill() takes, says, and tells an audit hook.
+  Py_ssize_t given = 0;
+  if (PyArg_Parse(number, "n", &given) == 0 || PySys_Audit("os.kill", "in", static_cast<int>(pid_), given) < 0) {
     return nullptr;
   }
+  const int signum = static_cast<int>(given);
   if (fate_ != Fate::running) {
     Py_RETURN_NONE;  // the number may be a stranger's
   }
