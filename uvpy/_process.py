@@ -7,6 +7,7 @@ Nothing here forks, polls or reaps.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import signal as signals
 import sys
@@ -35,16 +36,25 @@ class SubprocessTransport(_unix_events._UnixSubprocessTransport):  # type: ignor
             by_thread = can_use_pidfd is not None and not can_use_pidfd()
             self._process = _core.watch_child(self._loop, self, self._pid, by_thread)
             if self._process.needs_thread():
-                _start_thread(self._loop, self._process)
+                try:
+                    _start_thread(self._loop, self._process)
+                except RuntimeError:  # no thread to be had: ask for the child again and again
+                    self._process._exited()
         except BaseException:
             self.close()  # nobody would hear of its end
             raise
 
     def close(self) -> None:
-        if self._process is not None and not self._closed:
+        if self._closed:
+            return
+        if self._process is not None:
             # asyncio's close() asks the Popen object, which would take the status of a child that has just exited.
             self._process.poll()
+        pipes = self._pipes
+        if self._loop is not None and self._loop.is_closed():
+            self._pipes = {}  # they cannot be closed any more, and older versions of asyncio try (gh-114177)
         super().close()
+        self._pipes = pipes
 
     def send_signal(self, signal: int) -> None:
         self._check_proc()
@@ -160,4 +170,5 @@ def leave_children(loop: Loop) -> None:
     if sys.version_info < (3, 12) and not sys.is_finalizing():
         for process in _core.children(loop):
             if process.hand_over():
-                _start_thread(loop, process)
+                with contextlib.suppress(RuntimeError):  # no thread to be had
+                    _start_thread(loop, process)

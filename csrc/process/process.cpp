@@ -26,8 +26,9 @@ namespace {
 
 // What asyncio reports of a child whose status somebody else has taken.
 constexpr int kUnknownStatus = 255;
-// Seconds. A child that is traced is the tracer's to look at first: its pidfd is ready before it can be reaped.
-constexpr double kTracedDelay = 0.01;
+// Seconds until a child that cannot be reaped yet is asked for again. One that is traced is the tracer's to look at
+// first: its pidfd is ready before. Where there is neither a pidfd nor a thread to be had, this is what is left.
+constexpr double kAgain = 0.01;
 
 #ifdef __linux__
 constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD, which headers older than their kernel lack
@@ -47,10 +48,10 @@ int open_pidfd(ModuleState& state, pid_t pid, bool* gone) {
     return fd == -1 && PyErr_Occurred() != nullptr ? -2 : fd;
   }
   *gone = PyErr_ExceptionMatches(PyExc_ProcessLookupError) != 0;
-  if (PyErr_ExceptionMatches(PyExc_OSError) == 0 && PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
     return -2;
   }
-  // An old kernel, a sandbox that forbids it, another system, no descriptors left.
+  // An old kernel, a sandbox that forbids it, another system, no descriptors left: it can be done without.
   PyErr_Clear();
   return -1;
 }
@@ -151,7 +152,7 @@ PyObject* Process::exited() {
   }
   if (!reap()) {
     py::Ref<> method = py::get_attr(self_, loop().state().names._exited);
-    if (!method || !loop().call_later_for(kTracedDelay, method.get())) {
+    if (!method || !loop().call_later_for(kAgain, method.get())) {
       return nullptr;
     }
     Py_RETURN_NONE;

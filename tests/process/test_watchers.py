@@ -311,11 +311,10 @@ async def test_close_while_a_thread_waits(loop, pidfd_forbidden):
 @pytest_no_pidfd
 def test_the_loop_is_closed_while_a_thread_waits(loop, log, pidfd_forbidden):
     """The thread reaps, and asyncio's log has a line."""
-    transport, protocol = run(loop, spawn("cat", stdin=PIPE))
+    transport, protocol = run(loop, spawn(*SLEEP))
     thread = the_thread(transport)
-    transport.get_pipe_transport(0).close()
     loop.close()
-    wait_for_zombie(transport.get_pid())
+    os.kill(transport.get_pid(), signal.SIGKILL)
     thread.join(LIMIT)
     assert not has_children()
     (record,) = log.take()
@@ -325,16 +324,18 @@ def test_the_loop_is_closed_while_a_thread_waits(loop, log, pidfd_forbidden):
 
 @pytest_no_pidfd
 async def test_no_thread_to_be_had_either(loop, monkeypatch, pidfd_forbidden):
-    """The child is ended, the error raised."""
+    """The loop asks for the child again and again."""
 
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="new thread"):
-        await spawn(*SLEEP)
-    await eventually(lambda: not has_children())
-    monkeypatch.undo()
+    transport, protocol = await spawn(*SLEEP)
+    await turns(3)
+    transport.kill()
+    await protocol.lost()
+    assert (transport.get_returncode(), protocol.events) == (-signal.SIGKILL, ["made", "exited", "lost"])
+    assert not has_children()
 
 
 @pytest_no_pidfd
@@ -366,10 +367,32 @@ async def test_pidfd_open_fails_in_an_unheard_of_way(loop, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(os, "pidfd_open", fail)
-    with pytest.raises(ZeroDivisionError):
-        await spawn(*SLEEP)
-    await turns(2)
-    await eventually(lambda: not has_children())
+    transport, protocol = await spawn("sh", "-c", "exit 3")
+    await protocol.lost()
+    assert transport.get_returncode() == 3
+
+
+@pytest_no_pidfd
+async def test_what_ends_a_program_goes_through(loop, monkeypatch):
+    """Raised where the child is watched: it is ended, and the loop watches nothing."""
+
+    def fail(pid):
+        raise KeyboardInterrupt("mine")
+
+    monkeypatch.setattr(os, "pidfd_open", fail)
+    popens = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, _make=subprocess.Popen, **k: popens.append(_make(*a, **k)) or popens[0])
+    task = loop.create_task(_raises_interrupt(spawn(*SLEEP)))
+    assert await task == "mine"
+    assert popens[0].wait(LIMIT) == -signal.SIGKILL
+    assert not loop._debug_handles()
+
+
+async def _raises_interrupt(coro):
+    try:
+        await coro
+    except KeyboardInterrupt as exc:
+        return exc.args[0]
 
 
 @pytest_no_pidfd
@@ -391,5 +414,5 @@ async def test_a_pidfd_closed_by_somebody_else(loop):
     await protocol.lost()
     assert transport.get_returncode() == -signal.SIGKILL
     os.fstat(row["fd"])
-    for fd in (r, w, row["fd"]):
+    for fd in {r, w, row["fd"]}:
         os.close(fd)
