@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ._loop import Loop
 
 _unix_events: Any = unix_events
+_can_use_pidfd = getattr(unix_events, "can_use_pidfd", None)
 
 
 class SubprocessTransport(_unix_events._UnixSubprocessTransport):  # type: ignore[misc]
@@ -32,8 +33,9 @@ class SubprocessTransport(_unix_events._UnixSubprocessTransport):  # type: ignor
     def _watch(self) -> None:
         """Have the child watched from now on, by its pidfd or by a thread."""
         try:
+            # asyncio's own answer is what opening the pidfd will give; another one was put there to force the thread.
             can_use_pidfd = getattr(_unix_events, "can_use_pidfd", None)
-            by_thread = can_use_pidfd is not None and not can_use_pidfd()
+            by_thread = can_use_pidfd is not _can_use_pidfd and not can_use_pidfd()
             self._process = _core.watch_child(self._loop, self, self._pid, by_thread)
             if self._process.needs_thread():
                 try:
@@ -132,14 +134,14 @@ else:
         watcher = policy._watcher
         if watcher is None:
             return False
-        return type(watcher) is not _default_watcher() or "add_child_handler" in vars(watcher)
+        return type(watcher) is not _DEFAULT_WATCHER or "add_child_handler" in vars(watcher)
 
-    def _default_watcher() -> type:
-        """The class of the watcher that asyncio's policy makes by itself."""
-        can_use_pidfd = getattr(_unix_events, "can_use_pidfd", None)
-        by_pidfd = can_use_pidfd is not None and can_use_pidfd()
-        kind: type = _unix_events.PidfdChildWatcher if by_pidfd else _unix_events.ThreadedChildWatcher
-        return kind
+    # The class of the watcher that asyncio's policy makes by itself.
+    _DEFAULT_WATCHER: type = (
+        _unix_events.PidfdChildWatcher
+        if hasattr(_unix_events, "can_use_pidfd") and _unix_events.can_use_pidfd()
+        else _unix_events.ThreadedChildWatcher
+    )
 
 
 # -- threads that wait

@@ -69,6 +69,8 @@ py::Ref<> Process::watch(core::Loop& loop, PyObject* transport, pid_t pid, bool 
   state->self_ = self.get();
   state->loop_ = py::borrow(loop.object());
   state->transport_ = py::borrow(transport);
+  state->popen_ = py::get_attr(transport, loop.state().names._proc);
+  PyErr_Clear();  // a transport that is not asyncio's may have none
   state->context_ = py::steal(PyContext_CopyCurrent());
   state->pid_ = pid;
   if (!state->context_ || !state->open(by_thread)) {
@@ -159,6 +161,7 @@ PyObject* Process::exited() {
   }
   py::Ref<> alive = py::borrow(self_);
   py::Ref<> transport = std::move(transport_);
+  py::Ref<> popen = std::move(popen_);
   unwatch();
   close_pidfd();
   loop().resources().remove(this);
@@ -243,8 +246,7 @@ Process::Fate Process::ask_kernel(int* status) const {
 // Up to 3.11 asyncio's thread takes the status before a Popen.poll() of the program's can.
 bool Process::take_status_from_popen() {
   const ModuleState::Names& names = loop().state().names;
-  py::Ref<> popen = transport_ ? py::get_attr(transport_.get(), names._proc) : py::Ref<>();
-  py::Ref<> known = popen ? py::get_attr(popen.get(), names.returncode) : py::Ref<>();
+  py::Ref<> known = popen_ ? py::get_attr(popen_.get(), names.returncode) : py::Ref<>();
   PyErr_Clear();
   if (!known || !PyLong_Check(known.get())) {
     return false;
@@ -258,13 +260,12 @@ bool Process::take_status_from_popen() {
 void Process::give_status_to_popen() const {
   const py::SavedError error;
   const ModuleState::Names& names = loop().state().names;
-  py::Ref<> popen = transport_ ? py::get_attr(transport_.get(), names._proc) : py::Ref<>();
-  py::Ref<> known = popen ? py::get_attr(popen.get(), names.returncode) : py::Ref<>();
+  py::Ref<> known = popen_ ? py::get_attr(popen_.get(), names.returncode) : py::Ref<>();
   py::Ref<> status = known && known.get() == Py_None ? py::steal(PyLong_FromLong(status_)) : py::Ref<>();
-  if (status && PyObject_SetAttr(popen.get(), names.returncode, status.get()) < 0) {
+  if (status && PyObject_SetAttr(popen_.get(), names.returncode, status.get()) < 0) {
     PyErr_Clear();
   }
-  PyErr_Clear();  // a transport that is made by hand may have neither
+  PyErr_Clear();
 }
 
 PyObject* Process::poll() {
@@ -350,12 +351,14 @@ PyObject* Process::get_pid() { return PyLong_FromLong(pid_); }
 int Process::visit(visitproc visit, void* arg) {
   Py_VISIT(loop_.get());
   Py_VISIT(transport_.get());
+  Py_VISIT(popen_.get());
   Py_VISIT(context_.get());
   return 0;
 }
 
 void Process::clear() {
   transport_.reset();
+  popen_.reset();
   context_.reset();
 }
 

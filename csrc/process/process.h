@@ -66,6 +66,7 @@ class Process final : public core::Resource {
   PyObject* self_ = nullptr;
   py::Ref<> loop_;
   py::Ref<> transport_;  // until it has been told
+  py::Ref<> popen_;      // its Popen object, or null
   py::Ref<> context_;    // of whoever spawned the child
   pid_t pid_ = 0;
   int pidfd_ = -1;

@@ -304,8 +304,9 @@ async def test_sigchld_ignored(loop, log):
 
 @pytest.mark.asyncio_gap("a thread of asyncio's waits already", since=(3, 11), until=(3, 12))
 async def test_reaped_by_the_program(loop, log):
-    transport, protocol = await spawn("sh", "-c", "exit 3")
-    assert os.waitstatus_to_exitcode(os.waitpid(transport.get_pid(), 0)[1]) == 3
+    transport, protocol = await spawn(*SLEEP)
+    os.kill(transport.get_pid(), signal.SIGKILL)
+    os.waitpid(transport.get_pid(), 0)
     await protocol.lost()
     assert transport.get_returncode() == 255
     (record,) = log.take()
@@ -315,11 +316,13 @@ async def test_reaped_by_the_program(loop, log):
 @pytest.mark.asyncio_gap("a thread of asyncio's waits already", since=(3, 11), until=(3, 12))
 async def test_reaped_through_the_popen_object(loop, log):
     """On 3.11 the status is known, as it is where asyncio's thread was first; later that counts as elsewhere."""
-    transport, protocol = await spawn("sh", "-c", "exit 3")
-    assert transport.get_extra_info("subprocess").wait() == 3
+    transport, protocol = await spawn(*SLEEP)
+    popen = transport.get_extra_info("subprocess")
+    popen.kill()
+    assert popen.wait() == -signal.SIGKILL
     await protocol.lost()
     if sys.version_info < (3, 12):
-        assert transport.get_returncode() == 3
+        assert transport.get_returncode() == -signal.SIGKILL
     else:
         assert transport.get_returncode() == 255
         assert [record.getMessage() for record in log.take()] == [UNKNOWN_TEXT.format(transport.get_pid())]
