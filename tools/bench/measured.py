@@ -26,7 +26,7 @@ def say(**told: object) -> None:
 
 def micro(loop: asyncio.AbstractEventLoop, args: argparse.Namespace) -> None:
     """For each line with a number of seconds: so many batches as fill them, at least one; says what they cost."""
-    case = workloads.MICRO[args.case]
+    case = {**workloads.MICRO, **workloads.CHILDREN}[args.case]
 
     def work(size: int, seconds: float) -> dict[str, float]:
         done = 0

@@ -205,6 +205,25 @@ def pipe_stream(loop: asyncio.AbstractEventLoop, size: int) -> None:
     loop.run_until_complete(_ended(*transports))
 
 
+def spawn(loop: asyncio.AbstractEventLoop, size: int) -> None:
+    async def one() -> None:
+        await (await asyncio.create_subprocess_exec("/bin/true")).wait()
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(one() for _ in range(size)))
+
+    loop.run_until_complete(all_at_once())
+
+
+_ballast = bytearray()
+
+
+def spawn_big(loop: asyncio.AbstractEventLoop, size: int) -> None:
+    if not _ballast:
+        _ballast.extend(b"x" * (500 << 20))  # written, so that it is in memory
+    spawn(loop, size)
+
+
 MICRO = {
     "call_soon_burst": Micro(f"call_soon, {TURN:,} callbacks a turn", call_soon_burst, 5_000, 5_000),
     "call_soon_chain": Micro("call_soon, each callback schedules the next", call_soon_chain, 5_000, 1_000),
@@ -214,6 +233,12 @@ MICRO = {
     "timers": Micro("100,000 timers made and fired, due within 0.1 s", timers, 100_000, 5_000),
 }
 
+# Measured as the micro cases are, but not in instructions: the work is the kernel's.
+CHILDREN = {
+    "spawn": Micro("/bin/true, four children at once, to their ends", spawn, 4, 4),
+    "spawn_big": Micro("the same from a process of 500 MB", spawn_big, 4, 4),
+}
+
 ECHO = {
     "tcp_echo": Echo("TCP echo, asyncio.Protocol, 1 KiB, 10 connections", 10, 1024),
     "tcp_echo_t": Echo("the same with MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ set", 10, 1024, tuned=True),
@@ -221,7 +246,7 @@ ECHO = {
     "udp_echo_t": Echo("the same with the two settings", 10, 1024, tuned=True, datagrams=True),
 }
 
-CASES: dict[str, Micro | Echo] = {**MICRO, **ECHO}
+CASES: dict[str, Micro | Echo] = {**MICRO, **CHILDREN, **ECHO}
 
 
 def usage() -> tuple[float, float]:
