@@ -1,4 +1,4 @@
-"""Subprocesses: asyncio's own transport, spawned as asyncio does, whose child a native `_core.Process` watches and reaps.
+"""Subprocesses: asyncio's own transport, spawned as asyncio does; a native `_core.Process` watches and reaps the child.
 
 Called by `Loop` only. Here stand the choice of who watches a child, and the thread that waits where there is no pidfd.
 Nothing here forks, polls or reaps.
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from ._loop import Loop
 
 _unix_events: Any = unix_events
-_can_use_pidfd = getattr(unix_events, "can_use_pidfd", None)
+_can_use_pidfd: Any = getattr(unix_events, "can_use_pidfd", None)
 
 
 class SubprocessTransport(_unix_events._UnixSubprocessTransport):  # type: ignore[misc]
     """asyncio's transport of a subprocess, the end of whose child is told by a `_core.Process`."""
 
     _process: _core.Process | None = None
+    _pipes: dict[int, Any]
 
     def _watch(self) -> None:
         """Have the child watched from now on, by its pidfd or by a thread."""
         try:
             # asyncio's own answer is what opening the pidfd will give; another one was put there to force the thread.
-            can_use_pidfd = getattr(_unix_events, "can_use_pidfd", None)
+            can_use_pidfd: Any = getattr(_unix_events, "can_use_pidfd", None)
             by_thread = can_use_pidfd is not _can_use_pidfd and not can_use_pidfd()
             self._process = _core.watch_child(self._loop, self, self._pid, by_thread)
             if self._process.needs_thread():
@@ -149,9 +150,7 @@ else:
 
 def _start_thread(loop: Loop, process: _core.Process) -> None:
     context = contextvars.copy_context()
-    threading.Thread(
-        target=_wait, args=(loop, process, context), name=f"uvpy-child-{process.pid}", daemon=True
-    ).start()
+    threading.Thread(target=_wait, args=(loop, process, context), name=f"uvpy-child-{process.pid}", daemon=True).start()
 
 
 def _wait(loop: Loop, process: _core.Process, context: contextvars.Context) -> None:
@@ -171,6 +170,7 @@ def leave_children(loop: Loop) -> None:
     """
     if sys.version_info < (3, 12) and not sys.is_finalizing():
         for process in _core.children(loop):
+            process.poll()  # of one that has exited already asyncio says nothing
             if process.hand_over():
                 with contextlib.suppress(RuntimeError):  # no thread to be had
                     _start_thread(loop, process)

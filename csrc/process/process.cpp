@@ -18,6 +18,7 @@
 #include "py/call.h"
 #include "py/compat.h"
 #include "py/method.h"
+#include "py/mutant.h"
 #include "py/type.h"
 
 namespace uvpy::process {
@@ -129,6 +130,12 @@ void Process::on_ready(void* owner, unsigned) {
   auto* self = static_cast<Process*>(owner);
   py::Ref<> alive = py::borrow(self->object());
   core::Loop& loop = self->loop();
+  if constexpr (py::mutant("exit-before-last-words")) {
+    if (!py::steal(self->exited())) {
+      loop.leave_with_error();
+    }
+    return;
+  }
   // Always behind what was scheduled before, never in the poll: the child's last words come before its end.
   py::Ref<> method = py::get_attr(self->object(), loop.state().names._noticed);
   if (!method || !loop.queue_io(method.get(), self->context_.get())) {
@@ -310,15 +317,13 @@ PyObject* Process::needs_thread_method() { return PyBool_FromLong(by_thread_ ? 1
 
 PyObject* Process::wait_for_exit() {
   const pid_t pid = pid_;
-  Py_BEGIN_ALLOW_THREADS
-  siginfo_t info;
+  Py_BEGIN_ALLOW_THREADS siginfo_t info;
   int result = 0;
   do {
     // The child stays a zombie, its number taken, until the loop's thread reaps it.
     result = waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
   } while (result < 0 && errno == EINTR);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
 PyObject* Process::hand_over() {

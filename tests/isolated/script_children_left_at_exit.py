@@ -1,6 +1,7 @@
 """The interpreter ends with children running, one of a loop that is open and one of a loop that was closed."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import warnings
@@ -26,9 +27,7 @@ if os.fork() == 0:
     while os.getppid() == parent:
         os.sched_yield()
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     os._exit(0)
 print("ok")

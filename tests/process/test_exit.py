@@ -15,7 +15,7 @@ import weakref
 
 import pytest
 
-from support.children import DEVNULL, PIPE, SLEEP, UNKNOWN_TEXT, ChildNotes, has_children, spawn, wait_for_zombie
+from support.children import PIPE, SLEEP, UNKNOWN_TEXT, ChildNotes, has_children, spawn, wait_for_zombie
 from support.drive import LIMIT, eventually, run, turns
 from support.leaks import fds
 
@@ -232,7 +232,8 @@ async def test_a_signal_from_process_exited_hits_nobody(loop):
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [("KILL", TypeError), (9.0, TypeError), (None, TypeError), (12345, OSError), (1 << 70, OverflowError)]
+    ("number", "error"),
+    [("KILL", TypeError), (9.0, TypeError), (None, TypeError), (12345, OSError), (1 << 70, OverflowError)],
 )
 async def test_what_is_no_signal(loop, number, error):
     transport, protocol = await spawn(*SLEEP)
@@ -330,7 +331,7 @@ async def test_reaped_through_the_popen_object(loop, log):
 
 async def test_other_children_are_left_alone(loop):
     mine = [subprocess.Popen(["sh", "-c", f"exit {n}"]) for n in (3, 4)]
-    for n in (5, 6):
+    for _ in range(2):
         _, protocol = await spawn("true")
         await protocol.lost()
     assert [proc.wait() for proc in mine] == [3, 4]

@@ -1,4 +1,4 @@
-"""Who watches a child: its pidfd; a program's own child watcher, where asyncio has such; a thread, where there is no pidfd."""
+"""Who watches a child: its pidfd; a program's own child watcher, where asyncio has such; a thread where nobody can."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from asyncio import unix_events
 
@@ -19,7 +18,9 @@ from support.children import PIPE, SLEEP, THREAD_TEXT, ChildNotes, has_children,
 from support.drive import LIMIT, eventually, run, turns
 from support.leaks import fds
 
-policies_have_watchers = pytest.mark.skipif(sys.version_info >= (3, 14), reason="policies have child watchers until 3.13")
+policies_have_watchers = pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="policies have child watchers until 3.13"
+)
 
 
 @contextlib.contextmanager
@@ -98,7 +99,10 @@ def test_a_programs_own_watcher_is_used(loop):
 
 @policies_have_watchers
 def test_a_watcher_that_is_not_active(loop):
-    with policy_of(asyncio.DefaultEventLoopPolicy) as policy, watcher_of(policy, lambda: make_own_watcher(False)) as own:
+    with (
+        policy_of(asyncio.DefaultEventLoopPolicy) as policy,
+        watcher_of(policy, lambda: make_own_watcher(False)) as own,
+    ):
         with pytest.raises(RuntimeError, match="is not activated, subprocess support is not installed"):
             run(loop, spawn("true"))
         assert own.calls == ["enter", "active?", "exit"]
@@ -107,7 +111,8 @@ def test_a_watcher_that_is_not_active(loop):
 
 @policies_have_watchers
 @pytest.mark.parametrize(
-    "name", ["SafeChildWatcher", "FastChildWatcher", "MultiLoopChildWatcher", "ThreadedChildWatcher", "PidfdChildWatcher"]
+    "name",
+    ["SafeChildWatcher", "FastChildWatcher", "MultiLoopChildWatcher", "ThreadedChildWatcher", "PidfdChildWatcher"],
 )
 def test_asyncios_watchers_work(loop, name):
     if name == "PidfdChildWatcher" and not hasattr(os, "pidfd_open"):
@@ -381,7 +386,9 @@ async def test_what_ends_a_program_goes_through(loop, monkeypatch):
 
     monkeypatch.setattr(os, "pidfd_open", fail)
     popens = []
-    monkeypatch.setattr(subprocess, "Popen", lambda *a, _make=subprocess.Popen, **k: popens.append(_make(*a, **k)) or popens[0])
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *a, _make=subprocess.Popen, **k: popens.append(_make(*a, **k)) or popens[0]
+    )
     task = loop.create_task(_raises_interrupt(spawn(*SLEEP)))
     assert await task == "mine"
     assert popens[0].wait(LIMIT) == -signal.SIGKILL

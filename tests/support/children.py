@@ -18,7 +18,7 @@ UNKNOWN_TEXT = THREAD_TEXT if sys.version_info < (3, 12) else PIDFD_TEXT
 
 
 class ChildNotes(_Notes, asyncio.SubprocessProtocol):
-    """Keeps what it is told of a child: events "made", ("data", fd), ("pipe lost", fd), "exited", "lost"; .out by fd."""
+    """Keeps what it is told of a child: "made", ("data", fd), ("pipe lost", fd), "exited", "lost"; .out by fd."""
 
     def __init__(self):
         super().__init__()
