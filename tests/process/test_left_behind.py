@@ -98,6 +98,7 @@ def test_close_after_the_loops_end(loop, known):
     assert not has_children()
 
 
+@pytest.mark.asyncio_gap("its thread and Popen.poll() both reap", since=(3, 11), until=(3, 12))
 def test_a_loop_closed_with_the_end_already_noticed(loop):
     """The handle that would tell it never runs."""
     transport, protocol = run(loop, spawn(*SLEEP))
