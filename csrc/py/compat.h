@@ -21,6 +21,12 @@ inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
 inline constexpr bool kReadersTakeContext = PY_VERSION_HEX >= 0x030F0000;
 // writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
+// It leaves out what is false (gh-155888, also in the later releases of 3.14), be it no data at all.
+inline constexpr bool kWritelinesSkips = PY_VERSION_HEX >= 0x030E0000;
+// What write() of a socket's transport says of data that is none.
+inline constexpr const char* kNotData = PY_VERSION_HEX >= 0x030E0000
+                                            ? "data argument must be a bytes, bytearray, or memoryview object, not %R"
+                                            : "data argument must be a bytes-like object, not %R";
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.
 inline constexpr const char* kCreateTaskDoc =
     PY_VERSION_HEX >= 0x030E0000 ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine as an asyncio.Task, "

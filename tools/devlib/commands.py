@@ -127,8 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/dev",
         description="uvpy's workbench. Everything it makes lies under .work/ (see tools/devlib/builds.py).",
-        epilog="--python takes a path, or a version: 3.12, 3.12.1. It is looked for in what `tools/dev python` has set up, "
-        "in PATH and pyenv.",
+        epilog="--python takes a path, or a version (3.12, 3.12.1) that `tools/dev python` has set up, or that is in "
+        "PATH or pyenv.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
