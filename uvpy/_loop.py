@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import os
 import selectors
@@ -256,9 +257,18 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         conn: socket.socket,
         address: Any,
     ) -> None:
-        """Make the connection of a TLS client as asyncio does, in a task that waits for the handshake."""
+        """Make the connection of a TLS client as asyncio does, in a task that waits for the handshake.
+
+        Called in a copy of the server's context.
+        """
+        task: dict[str, Any] = {}
+        if more.get("context") is not None:
+            # From 3.15 on the task and the transport have one context, and no other connection has it.
+            task = {"context": contextvars.copy_context()}
+            more = more | task
         extra = {"peername": address}
-        self.create_task(self._accept_connection2(protocol_factory, conn, extra, sslcontext, server, *timeouts, **more))
+        accept = self._accept_connection2(protocol_factory, conn, extra, sslcontext, server, *timeouts, **more)
+        self.create_task(accept, **task)
 
     def _stop_serving(self, sock: socket.socket) -> None:
         _core.stop_listening(self, sock)

@@ -77,13 +77,13 @@ PyObject* Duplex::set_protocol(PyObject* protocol) {
 
 // ---- what is written
 
-bool Duplex::check_data(PyObject* data) {
+bool Duplex::check_data(PyObject* data, const char* refusal) {
   if (PyBytes_Check(data) || PyByteArray_Check(data) || PyMemoryView_Check(data)) {
     return true;
   }
   py::Ref<> name = py::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(data)), "__name__"));
   if (name) {
-    PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not %R", name.get());
+    PyErr_Format(PyExc_TypeError, refusal, name.get());
   }
   return false;
 }

@@ -28,7 +28,7 @@ class Duplex : public SocketTransport {
   bool must_defer() const { return loop().gil().given(); }
   bool defer(PyObject* name, PyObject* arg);
   // Whether data is what write() and sendto() take; TypeError set where not.
-  static bool check_data(PyObject* data);
+  static bool check_data(PyObject* data, const char* refusal);
   // A write after the connection was lost: counted, and from the fifth on warned of. False with an exception set.
   bool count_lost_write();
   PyObject* repr_with(const char* name);

@@ -14,6 +14,7 @@
 #include "net/stream.h"
 #include "py/args.h"
 #include "py/call.h"
+#include "py/chunks.h"
 #include "py/mutant.h"
 
 namespace uvpy::net {
@@ -49,7 +50,7 @@ Stream::Accept Stream::accepts(const char* function) {
 }
 
 PyObject* Stream::write(PyObject* data) {
-  if (!check_data(data)) {
+  if (!check_data(data, py::kNotData)) {
     return nullptr;
   }
   py::BufferView view;
@@ -93,7 +94,7 @@ PyObject* Stream::refuse_to_send() {
 }
 
 PyObject* Stream::writelines(PyObject* chunks) {
-  py::Ref<> items = py::steal(PySequence_Fast(chunks, "can only join an iterable"));
+  py::Ref<> items = py::list_of_chunks(chunks);
   if (!items) {
     return nullptr;
   }
@@ -110,13 +111,7 @@ PyObject* Stream::writelines(PyObject* chunks) {
   WriteQueue taken;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     py::Ref<> item = py::borrow(PySequence_Fast_GET_ITEM(items.get(), i));
-    py::Ref<> bytes;
-    if (PyBytes_CheckExact(item.get())) {
-      bytes = std::move(item);
-    } else {
-      py::Ref<> view = py::steal(PyMemoryView_FromObject(item.get()));
-      bytes = view ? py::steal(PyBytes_FromObject(view.get())) : py::Ref<>();
-    }
+    py::Ref<> bytes = py::bytes_of_chunk(item.get());
     if (!bytes || !taken.push(std::move(bytes), 0)) {
       return nullptr;
     }

@@ -23,7 +23,7 @@ PyObject* UDPTransport::sendto(PyObject* const* args, Py_ssize_t nargs, PyObject
   } else if (!py::parse({"sendto", kNames, 1, 2}, args, nargs, kwnames, given)) {
     return nullptr;
   }
-  if (!check_data(given[0])) {
+  if (!check_data(given[0], "data argument must be a bytes-like object, not %R")) {
     return nullptr;
   }
   if constexpr (!py::kSendsEmptyDatagrams) {

@@ -26,6 +26,12 @@ inline constexpr bool kSendsEmptyDatagrams = PY_VERSION_HEX >= 0x030D0000;
 inline constexpr std::size_t kDatagramHeader = PY_VERSION_HEX >= 0x030D0000 ? 8 : 0;
 // writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
+// It leaves out what is false (gh-155888, also in the later releases of 3.14), be it no data at all.
+inline constexpr bool kWritelinesSkips = PY_VERSION_HEX >= 0x030E0000;
+// What write() of a socket's transport says of data that is none.
+inline constexpr const char* kNotData = PY_VERSION_HEX >= 0x030E0000
+                                            ? "data argument must be a bytes, bytearray, or memoryview object, not %R"
+                                            : "data argument must be a bytes-like object, not %R";
 // asyncio waits for a child in a thread by default up to 3.11, and by a pidfd since: the texts in its log differ.
 inline constexpr bool kChildrenByThread = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.

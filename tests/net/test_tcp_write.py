@@ -2,11 +2,13 @@
 
 import array
 import asyncio
+import contextlib
 import ctypes
 import gc
 import logging
 import mmap
 import os
+import re
 import socket
 import sys
 import weakref
@@ -51,12 +53,21 @@ def test_writes_outside_a_run_go_out_without_one(loop, sockets):
     run(loop, protocol.lost())
 
 
+GOOD_PART_IS_STUCK = pytest.mark.asyncio_gap(
+    reason="what writelines() took before an error stays, and nothing is sent any more", since=(3, 15)
+)
+
+
+@GOOD_PART_IS_STUCK
 @pytest.mark.parametrize("wrong", ["text", 5, None, [b"x"], object(), 1.5, (b"x",)], ids=repr)
 async def test_what_is_not_bytes_is_a_type_error(loop, sockets, wrong):
     async with wire(sockets) as (transport, _, peer):
-        with pytest.raises(TypeError, match=type(wrong).__name__):
+        with pytest.raises(TypeError) as of_asyncio:
+            asyncio.selector_events._SelectorSocketTransport.write(None, wrong)
+        with pytest.raises(TypeError, match=re.escape(str(of_asyncio.value))):
             transport.write(wrong)
-        with pytest.raises(TypeError):
+        left_out = wrong is None and sys.version_info >= (3, 14)  # as all that is false
+        with contextlib.nullcontext() if left_out else pytest.raises(TypeError):
             transport.writelines([b"good", wrong])
         await turns(2)
         assert not transport.is_closing()
@@ -220,6 +231,7 @@ async def test_big_pieces_among_small_ones(loop, sockets):
         same(await asyncio.wrap_future(coming), b"".join(pieces) * 2)
 
 
+@GOOD_PART_IS_STUCK
 async def test_a_failing_iterable_sends_nothing_wrong(loop, sockets):
     """An iterable that raises raises out of writelines(), and the connection goes on."""
 
@@ -234,6 +246,20 @@ async def test_a_failing_iterable_sends_nothing_wrong(loop, sockets):
         got = await peer.recv(1)
         assert got in (b"|", b"o")
         assert not transport.is_closing()
+
+
+@pytest.mark.parametrize("given", [None, 0, "", (), {}, 5, object(), 1.5], ids=repr)
+async def test_writelines_of_what_is_no_iterable(loop, sockets, given):
+    """From 3.12 on anything false is nothing, and the rest is told as a `for` would."""
+    async with wire(sockets) as (transport, _, peer):
+        if isinstance(given, (str, tuple, dict)) or (not given and sys.version_info >= (3, 12)):
+            assert transport.writelines(given) is None
+        else:
+            text = "is not iterable" if sys.version_info >= (3, 12) else "can only join an iterable"
+            with pytest.raises(TypeError, match=text):
+                transport.writelines(given)
+        transport.write(b"!")
+        assert await peer.recv(1) == b"!"
 
 
 # ---- the size of what is kept
@@ -265,13 +291,14 @@ async def test_what_is_kept_is_let_go_when_it_is_sent(loop, sockets):
     async with wire(sockets) as (transport, _, peer):
         total = stuff(transport)
         mine = Mine(b"last")
+        alone = sys.getrefcount(mine)
         transport.write(mine)
         before = sys.getrefcount(mine)
         await peer.recv(total + 4)
         await eventually(lambda: transport.get_write_buffer_size() == 0)
         await turns(2)
         assert sys.getrefcount(mine) <= before
-        assert sys.getrefcount(mine) == 2
+        assert sys.getrefcount(mine) == alone
 
 
 # ---- half closing
@@ -528,6 +555,7 @@ def test_a_forgotten_transport_warns(new_loop, sockets):
     with pytest.warns(ResourceWarning, match="unclosed transport <"):
         del transport, protocol
         gc.collect()
+    gc.collect()  # the recorded warning held its source
     assert alive() is None
     theirs.setblocking(True)
     theirs.settimeout(5)

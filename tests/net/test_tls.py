@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import ssl
 
@@ -252,6 +253,29 @@ async def test_a_client_without_tls_costs_the_server_nothing(loop, sockets, auth
                 await p.lost()
         await turns(5)
         gc.collect()
+
+
+async def test_each_connection_has_a_context_of_its_own(loop, sockets, authority):
+    told = contextvars.ContextVar("told", default="nothing")
+    seen = []
+
+    class Tells(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            seen.append(told.get())
+            told.set("by a connection")
+
+    factory, made = keeping(Tells)
+    told.set("to the server")
+    async with serve(factory, ssl=authority.server()) as (_, port):
+        told.set("later")
+        for number in range(3):
+            peer = Secure(sockets.dial(port), authority.client(), server_hostname="localhost")
+            await asyncio.wrap_future(peer.ready)
+            await eventually(lambda: len(made) > number and made[number].transport)
+            peer.close()
+        await end_all(made)
+    assert seen == ["to the server"] * 3
 
 
 async def test_client_certificates(loop, sockets, authority):

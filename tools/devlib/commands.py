@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import sys
 from collections.abc import Callable
 
-from . import builds, demo, fresh, gate, lint, mutants
+from . import builds, demo, fresh, gate, lint, mutants, pythons
 from .builds import Env, Variant
 from .machine import supported_pythons
-from .steps import ROOT, WORK, Failure, locked, relative, show, step
+from .steps import ROOT, WORK, Failure, locked, relative, remove_tree, show, step
 
 Args = argparse.Namespace
 
@@ -52,8 +51,14 @@ def run(args: Args) -> int:
 
 def test(args: Args) -> int:
     env = Env.of(args.python)
-    pythons = supported_pythons() if args.every_python else ()
-    return gate.everything(env, [Env(python) for python in pythons if python.minor != env.base.minor])
+    if args.brief:
+        failed = gate.brief(env)
+        step(f"FAILED on Python {env.key}: {', '.join(failed)}" if failed else f"all passed on Python {env.key}")
+        return 1 if failed else 0
+    elsewhere = [minor for minor in pythons.found() if minor != env.base.minor] if args.every_python else []
+    here = supported_pythons() if args.every_python else ()
+    others = [Env(python) for python in here if python.minor not in (env.base.minor, *elsewhere)]
+    return gate.everything(env, others, elsewhere)
 
 
 def pytest(args: Args) -> int:
@@ -100,6 +105,12 @@ def sanitize(args: Args) -> int:
     return gate.sanitized(Env.of(args.python), args.rest)
 
 
+def run_python(args: Args) -> int:
+    for minor in args.versions:
+        pythons.set_up(minor)
+    return 0
+
+
 def run_fresh(args: Args) -> int:
     return fresh.run(args.commands or ["demo", "test"], again=args.again)
 
@@ -108,7 +119,7 @@ def clean(args: Args) -> int:
     with locked("clean"):
         step("remove .work and the fetched sources of libuv")
         for path in [WORK, *(ROOT / "subprojects").glob("libuv-*"), ROOT / "subprojects" / "packagecache"]:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
     return 0
 
 
@@ -116,14 +127,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/dev",
         description="uvpy's workbench. Everything it makes lies under .work/ (see tools/devlib/builds.py).",
-        epilog="--python takes a version (3.12, 3.12.1: looked for in PATH and pyenv) or a path.",
+        epilog="--python takes a path, or a version (3.12, 3.12.1) that `tools/dev python` has set up, or that is in "
+        "PATH or pyenv.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Callable[[Args], int], line: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
         sub.add_argument("--python", metavar="PYTHON", help="the interpreter to work with (default: this one)")
-        sub.set_defaults(function=function, rest=None)
+        sub.set_defaults(function=function, rest=None, enters=True)
         return sub
 
     def rest(sub: argparse.ArgumentParser, what: str) -> None:
@@ -144,6 +156,9 @@ def _parser() -> argparse.ArgumentParser:
     rest(sub, "python")
     sub = command("test", test, "the gate, as CI runs it: lint, compat slice, static libuv, behaviours, pytest")
     sub.add_argument("--every-python", action="store_true", help="on the other supported Pythons found here, too")
+    sub.add_argument(
+        "--brief", action="store_true", help="only what concerns the Python: compat slice, behaviours, pytest"
+    )
     sub = command("pytest", pytest, "build and run pytest alone")
     variant(sub)
     rest(sub, "pytest")
@@ -164,10 +179,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("names", nargs="*", metavar="NAME", help="only these of tools/mutants.toml")
     sub = command("sanitize", sanitize, "run pytest on a build with AddressSanitizer and UBSan")
     rest(sub, "pytest")
+    sub = command("python", run_python, "set up a Python that this machine lacks, as a Debian in a folder (needs root)")
+    sub.add_argument("versions", nargs="+", metavar="VERSION", help="3.14, 3.15")
+    sub.set_defaults(enters=False)
     sub = command("fresh", run_fresh, "run demo and test on a bare Debian bookworm (debootstrap; needs root)")
     sub.add_argument("--again", action="store_true", help="keep what an earlier run installed there")
     sub.add_argument("commands", nargs="*", metavar="COMMAND", help="tools/dev commands to run there (demo test)")
-    command("clean", clean, "remove all that tools/dev made in this folder")
+    sub.set_defaults(enters=False)
+    command("clean", clean, "remove all that tools/dev made in this folder").set_defaults(enters=False)
     return parser
 
 
@@ -182,6 +201,8 @@ def main(argv: list[str]) -> int:
     # As after Ctrl-C, what was started is ended before we go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
+        if args.enters and (minor := pythons.named_by(args.python)):
+            pythons.enter(minor, argv)
         return int(args.function(args))
     except Failure as failure:
         print("\n".join(f"tools/dev: {line}" for line in str(failure).splitlines()), file=sys.stderr)

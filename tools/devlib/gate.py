@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import builds, lint
+from . import builds, lint, pythons
 from .builds import Env
 from .steps import ROOT, Command, Failure, answer, show, step
 
@@ -18,19 +18,27 @@ BEHAVIOUR_FILES = (
 COMPAT_HAS_NO_TESTS = 77
 
 
-def everything(env: Env, others: Sequence[Env] = ()) -> int:
+def everything(env: Env, others: Sequence[Env] = (), elsewhere: Sequence[str] = ()) -> int:
+    """All of it on one Python; on others, and on those that pythons.py has set up, what concerns the Python."""
     env.install("build", "test", "lint", "demo")
     for variant in (builds.MAIN, builds.CHECKS, builds.STATIC):
         env.build(variant)
     failed = [f"lint ({', '.join(found)})"] if (found := lint.everything(env)) else []
     for other in others:
-        other.install("build", "test").build(builds.MAIN).build(builds.CHECKS)
-        parts = (compat_slice, behaviours, pytest)
-        failed += [f"{part.__name__} on {other.key}" for part in parts if not part(other)]
+        failed += [f"{part} on {other.key}" for part in brief(other)]
+    for minor in elsewhere:
+        if show(pythons.command(minor, ["test", "--brief", "--python", minor]), limit=3600) != 0:
+            failed.append(f"Python {minor}")
     failed += [part.__name__ for part in (static_libuv, compat_slice, behaviours) if not part(env)]
     if failed:
         step(f"FAILED before the last pytest: {'; '.join(failed)}")
     return 0 if pytest(env) and not failed else 1
+
+
+def brief(env: Env) -> list[str]:
+    """What concerns the Python alone; the parts that failed."""
+    env.install("build", "test").build(builds.MAIN).build(builds.CHECKS)
+    return [part.__name__ for part in (compat_slice, behaviours, pytest) if not part(env)]
 
 
 def pytest(env: Env) -> bool:

@@ -92,7 +92,10 @@ def find_python(wanted: str | None) -> Python:
         found = _ask(candidate)
         if found and (found.version == wanted or found.version.startswith(wanted + ".")):
             return found
-    raise Failure(f"no CPython {wanted} on this machine (looked in PATH and pyenv); say --python PATH")
+    raise Failure(
+        f"no CPython {wanted} on this machine (looked in PATH and pyenv); say --python PATH, or set up one of\n"
+        f"Debian's with tools/dev python {'.'.join(wanted.split('.')[:2])}"
+    )
 
 
 def supported_pythons() -> Iterator[Python]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +144,17 @@ def locked(name: str) -> Iterator[None]:
             step(f"waiting for another run of tools/dev ({name})")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder of ours, unless something is mounted below it: that is not ours."""
+    mounts = Path("/proc/self/mountinfo")
+    lines = mounts.read_text().splitlines() if mounts.exists() else []
+    mounted = [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines]
+    below = [point for point in mounted if Path(point).is_relative_to(path)]
+    if below:
+        raise Failure(f"{relative(path)} is not removed: something is mounted on {', '.join(below)}")
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def relative(path: Path) -> str:
