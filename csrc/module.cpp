@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "core/guest.h"
 #include "core/handle.h"
 #include "core/loop.h"
 #include "core/timer.h"
@@ -48,6 +49,8 @@ PyMethodDef functions[] = {
     py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),
     py::function<&net::stop_listening>("stop_listening", "Stop accepting on a descriptor."),
+    py::function<&core::libuv_loop_ptr>("libuv_loop_ptr",
+                                        "libuv_loop_ptr(loop)\n--\n\nThe libuv loop, for other extensions."),
     {nullptr, nullptr, 0, nullptr},
 };
 

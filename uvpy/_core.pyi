@@ -25,7 +25,7 @@ from typing import (
 )
 
 from _typeshed import FileDescriptorLike
-from typing_extensions import disjoint_base
+from typing_extensions import CapsuleType, disjoint_base
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -47,6 +47,14 @@ newest_tested_minor: Final[int]
 """The newest CPython 3.x that this source has been tested on, as x."""
 build: Final[dict[str, str]]
 """How the extension was built: "compiler", "libuv_source" ("system" or "bundled") and "buildtype"."""
+
+def libuv_loop_ptr(loop: Loop) -> CapsuleType:
+    """The `uv_loop_t*` of a loop and a table of libuv's functions, in a capsule for other extensions.
+
+    What they may do with it stands in uvpy.h, in the folder that `uvpy.get_include()` gives. The capsule keeps the loop
+    alive. From then on each iteration of the loop looks for events of libuv. RuntimeError for a closed loop and, in a
+    forked child, for the parent's.
+    """
 
 @type_check_only
 class _CoreStats(TypedDict):
