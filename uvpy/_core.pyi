@@ -77,12 +77,25 @@ class _CoreStats(TypedDict):
 class _OpenHandle(TypedDict):
     """A row of `Loop._debug_handles()`."""
 
-    kind: Literal["tcp", "unix", "listener", "reader", "writer", "reader+writer"]
-    fd: int
-    state: NotRequired[Literal["open", "closing", "paused"]]
-    """Of transports and listeners."""
-    waiting: NotRequired[int]
-    """Of transports: bytes that were written and the kernel has not taken."""
+    kind: str
+    """A transport ("tcp", "unix", ...), "listener", "reader", "writer", "reader+writer", "timer", "signal", or "guest"
+    with libuv's word for it: a handle that another extension has on the loop's libuv."""
+    fd: int | None
+    """None for what has no descriptor."""
+    peer: Any
+    """The other end's address, where there is one."""
+    state: str
+    """Such as "open", "closing", "paused", "waiting"."""
+    waiting: int
+    """Bytes that were written and the kernel has not taken."""
+    age: float | None
+    """Seconds since it was opened. None for timers and guests."""
+    creator: StackSummary | None
+    """The stack that opened it, where that was in debug mode."""
+    due: NotRequired[float]
+    """Of timers: seconds until then."""
+    signal: NotRequired[int]
+    """Of signal handlers: the number."""
 
 @disjoint_base
 class Loop:
@@ -259,7 +272,7 @@ class Loop:
         """Counters for tests and benchmarks."""
 
     def _debug_handles(self) -> list[_OpenHandle]:
-        """One row for each open native transport, each listener and each watched descriptor."""
+        """One row for all that is open: transports, listeners, watched descriptors, timers, signal handlers, guests."""
 
 # Derived from asyncio's classes for the checker only: at run time the types are our own, and `__class__` gives
 # asyncio's, so that isinstance() holds.

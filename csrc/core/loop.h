@@ -203,6 +203,12 @@ class Loop {
   static void on_timer(uv_timer_t* handle);
   static void on_closed(uv_handle_t* handle);
 
+  // ---- what is open (introspect.cpp); each appends its rows, false with an exception set
+  bool describe_resources(PyObject* rows);
+  bool describe_watchers(PyObject* rows);
+  bool describe_timers(PyObject* rows);
+  bool describe_guests(PyObject* rows);
+
   // ---- scheduling (schedule.cpp)
   py::Ref<> make_handle(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
                         PyObject* context);

@@ -46,6 +46,7 @@ class StandardNumbers {
 bool Loop::open(ModuleState* state) {
   state_ = state;
   gil_.set_state(state);
+  resources_.set_loop(this);
   const StandardNumbers taken;
   const uv::Status made = uv_loop_init(&uv_);
   if (!made.ok()) {

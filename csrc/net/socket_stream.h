@@ -70,8 +70,10 @@ class SocketStream : public Stream {
     lost_ = true;  // its finalizer has nothing to close, and nobody to tell
   }
   PyObject* describe() const final {
-    return Py_BuildValue("{sssisssn}", "kind", Self::kKind, "fd", fd_, "state", closing_ ? "closing" : "open",
-                         "waiting", static_cast<Py_ssize_t>(waiting()));
+    py::Ref<> peer = peer_address();
+    return peer ? Py_BuildValue("{sssisOsssn}", "kind", Self::kKind, "fd", fd_, "peer", peer.get(), "state",
+                                closing_ ? "closing" : "open", "waiting", static_cast<Py_ssize_t>(waiting()))
+                : nullptr;
   }
   PyObject* repr() { return repr_with(Self::kName); }
   void finalize() { warn_unclosed(); }

@@ -14,6 +14,9 @@
 
 namespace uvpy::net {
 
+// As the socket module gives it: (host, port), (host, port, flowinfo, scope_id), or a Unix path; None without an address.
+py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size);
+
 class Transport : public core::Resource {
  public:
   Transport() = default;
@@ -44,6 +47,7 @@ class Transport : public core::Resource {
              PyObject* server);
   // Addresses as the kernel has them, kept raw; the Python tuples are made on demand.
   void keep_addresses(const sockaddr_storage* peer, socklen_t peer_size);
+  py::Ref<> peer_address() const { return socket_address(peer_, peer_size_); }
   // call_soon(connection_made), call_soon(_start_reading), and the waiter after both.
   bool schedule_start(PyObject* waiter);
   // call_soon(_call_connection_lost, exc). Like the others that say bool: false with an exception set, which a method
@@ -108,8 +112,5 @@ class Transport : public core::Resource {
   sockaddr_storage own_{};
   sockaddr_storage peer_{};
 };
-
-// As the socket module gives it: (host, port), (host, port, flowinfo, scope_id), or a Unix path; None without an address.
-py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size);
 
 }  // namespace uvpy::net

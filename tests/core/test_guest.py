@@ -586,6 +586,33 @@ def test_a_loop_without_guests_skips_polls_as_before(loop):
     assert loop._core_stats()["polls"] == before + 5
 
 
+# ---- what is seen of them
+
+
+def test_guests_among_the_open_handles(guest, loop, capsule, sockets):
+    ours, _ = sockets.pair()
+    listener = sockets.listener()
+    run(loop, loop.create_server(asyncio.Protocol, sock=listener))
+    handles = [guest.Handle(capsule, kind, bool, ours.fileno()) for kind in ("timer", "poll", "async", "idle")]
+    handles[0].start(60_000)
+    handles[1].start()
+    found = [row for row in loop._debug_handles() if row["kind"].startswith("guest ")]
+    assert sorted((row["kind"], row["fd"], row["state"], row["waiting"]) for row in found) == [
+        ("guest async", None, "active", 0),
+        ("guest idle", None, "idle", 0),
+        ("guest poll", ours.fileno(), "active", 0),
+        ("guest timer", None, "active", 0),
+    ]
+    assert {row["age"] for row in found} == {None}
+    handles[0].close()
+    assert "closing" in {row["state"] for row in loop._debug_handles()}
+    for handle in handles:
+        handle.close()
+    turn(loop, 2)
+    assert [row["kind"] for row in loop._debug_handles()] == ["listener"]
+    loop._stop_serving(listener)
+
+
 # ---- other processes
 
 SCRIPT = """
