@@ -187,7 +187,6 @@ void Loop::before_fork() {
 void Loop::after_fork_in_child() {
   foreign_ = true;
   interrupt_.after_fork_in_child(*this);
-  running_ = running_ && thread_id_ == PyThread_get_thread_ident();
 }
 
 int Loop::visit(visitproc visit, void* arg) {
