@@ -1,4 +1,4 @@
-"""What can be seen of a loop from outside: `_debug_handles()`, which is uvpy's own, and asyncio's own tools for tasks."""
+"""What can be seen of a loop from outside: `_debug_handles()`, which is uvpy's, and asyncio's own tools for tasks."""
 
 import asyncio
 import contextlib

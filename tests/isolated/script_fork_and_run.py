@@ -105,8 +105,8 @@ def signals(loop):
 
 
 def the_set_loop():
-    """get_event_loop() after a fork, with a loop set in the parent: from 3.12 on the policy of a child knows of none, and
-    up to 3.13 makes one then.
+    """get_event_loop() after a fork, with a loop set in the parent: from 3.12 on the policy of a child knows of none,
+    and up to 3.13 makes one then.
     """
     loop = new_loop()
     asyncio.set_event_loop(loop)

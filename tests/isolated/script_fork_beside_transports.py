@@ -1,5 +1,5 @@
-"""Children forked beside open transports of all kinds, which they drop, collect, or end with: TLS at work, a subprocess,
-pipes, datagrams. In the parent everything goes on.
+"""Children forked beside open transports of all kinds, which they drop, collect, or end with: TLS at work, a
+subprocess, pipes, datagrams. In the parent everything goes on.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from forks import Ears, answer_of_a_child
 from kinds import KIND, new_loop
+
 from support.certs import Authority
 
 warnings.simplefilter("ignore")
@@ -86,8 +87,8 @@ class Everything:
 
 
 def drop(things):
-    # A StreamWriter that is dropped closes its transport, and that of TLS says goodbye on the socket that is the parent's
-    # too, under asyncio as well: it is kept.
+    # A StreamWriter that is dropped closes its transport, and that of TLS says goodbye on the socket that is the
+    # parent's too, under asyncio as well: it is kept.
     kept.append(things.tls)
     vars(things).clear()
     gc.collect()

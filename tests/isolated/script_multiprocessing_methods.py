@@ -1,4 +1,4 @@
-"""multiprocessing by each of its methods while the loop runs: processes and pools of them, each with a loop of its own."""
+"""multiprocessing by each of its methods while the loop runs: processes, and pools of them, each with its own loop."""
 
 import asyncio
 import concurrent.futures

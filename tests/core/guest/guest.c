@@ -41,8 +41,8 @@ static void run(Box* box, const char* format, const char* bytes, Py_ssize_t coun
   if (box->callback == NULL) {
     return;
   }
-  result = format == NULL ? PyObject_CallNoArgs(box->callback)
-                          : PyObject_CallFunction(box->callback, format, bytes, count);
+  result =
+      format == NULL ? PyObject_CallNoArgs(box->callback) : PyObject_CallFunction(box->callback, format, bytes, count);
   if (result == NULL && !box->careless) {
     box->host->report(loop, "Exception in a guest");
   }
@@ -87,7 +87,7 @@ static void on_close(uv_handle_t* handle) {
 static const struct {
   const char* name;
   uv_handle_type type;
-} kinds[] = {{"timer", UV_TIMER},     {"async", UV_ASYNC}, {"idle", UV_IDLE},       {"prepare", UV_PREPARE},
+} kinds[] = {{"timer", UV_TIMER}, {"async", UV_ASYNC}, {"idle", UV_IDLE},      {"prepare", UV_PREPARE},
              {"check", UV_CHECK}, {"poll", UV_POLL},   {"pipe", UV_NAMED_PIPE}};
 
 static int init(Box* box, uv_loop_t* loop, uv_handle_type type, int fd) {
@@ -219,12 +219,11 @@ static PyObject* handle_stop(PyObject* object, PyObject* unused) {
   Box* box = ((Handle*)object)->box;
   const uvpy_guest* host = box->host;
   (void)unused;
-  return PyLong_FromLong(box->handle->type == UV_TIMER  ? host->timer_stop((uv_timer_t*)box->handle)
-                         : box->handle->type == UV_IDLE ? host->idle_stop((uv_idle_t*)box->handle)
-                         : box->handle->type == UV_POLL ? host->poll_stop((uv_poll_t*)box->handle)
-                         : box->handle->type == UV_CHECK
-                             ? host->check_stop((uv_check_t*)box->handle)
-                             : host->prepare_stop((uv_prepare_t*)box->handle));
+  return PyLong_FromLong(box->handle->type == UV_TIMER   ? host->timer_stop((uv_timer_t*)box->handle)
+                         : box->handle->type == UV_IDLE  ? host->idle_stop((uv_idle_t*)box->handle)
+                         : box->handle->type == UV_POLL  ? host->poll_stop((uv_poll_t*)box->handle)
+                         : box->handle->type == UV_CHECK ? host->check_stop((uv_check_t*)box->handle)
+                                                         : host->prepare_stop((uv_prepare_t*)box->handle));
 }
 
 static PyObject* handle_send(PyObject* object, PyObject* unused) {
@@ -269,8 +268,7 @@ static PyObject* handle_end_sending(PyObject* object, PyObject* unused) {
   __atomic_store_n(&self->stop, 1, __ATOMIC_SEQ_CST);
   if (self->in_thread) {
     self->in_thread = 0;
-    Py_BEGIN_ALLOW_THREADS
-    pthread_join(self->thread, NULL);
+    Py_BEGIN_ALLOW_THREADS pthread_join(self->thread, NULL);
     Py_END_ALLOW_THREADS
   }
   Py_RETURN_NONE;
@@ -305,12 +303,10 @@ static PyMethodDef handle_methods[] = {{"close", handle_close, METH_NOARGS, NULL
                                        {"begin_sending", handle_begin_sending, METH_O, NULL},
                                        {"end_sending", handle_end_sending, METH_NOARGS, NULL},
                                        {NULL, NULL, 0, NULL}};
-static PyGetSetDef handle_attributes[] = {{"refused", handle_get, NULL, NULL, NULL},
-                                          {"loop_is_open", handle_get, NULL, NULL, "o"},
-                                          {"is_closing", handle_get, NULL, NULL, "c"},
-                                          {"data_is_untouched", handle_get, NULL, NULL, "d"},
-                                          {"careless", NULL, handle_set_careless, NULL, NULL},
-                                          {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef handle_attributes[] = {
+    {"refused", handle_get, NULL, NULL, NULL},           {"loop_is_open", handle_get, NULL, NULL, "o"},
+    {"is_closing", handle_get, NULL, NULL, "c"},         {"data_is_untouched", handle_get, NULL, NULL, "d"},
+    {"careless", NULL, handle_set_careless, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot handle_slots[] = {{Py_tp_new, handle_new},
                                      {Py_tp_dealloc, handle_dealloc},
                                      {Py_tp_methods, handle_methods},
