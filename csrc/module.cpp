@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "core/guest.h"
 #include "core/handle.h"
 #include "core/loop.h"
 #include "core/timer.h"
@@ -59,6 +60,8 @@ PyMethodDef functions[] = {
     // And of process.
     py::function<&process::watch_child>("watch_child", "Watch a child for its transport."),
     py::function<&process::children>("children", "The children that a loop watches."),
+    py::function<&core::libuv_loop_ptr>("libuv_loop_ptr",
+                                        "libuv_loop_ptr(loop)\n--\n\nThe libuv loop, for other extensions."),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -162,7 +162,8 @@ def test_the_wheel_holds_the_package_only(wheel: Path) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     package = {name for name in names if ".dist-info/" not in name}
     assert package == {f"uvpy/{path.name}" for path in (ROOT / "uvpy").iterdir() if path.suffix in PACKAGED} | {
-        f"uvpy/_core{suffix}"
+        f"uvpy/_core{suffix}",
+        "uvpy/include/uvpy.h",
     }
     assert "License-Expression: MIT" in metadata
     assert "Requires-Python: >=3.11" in metadata
@@ -176,6 +177,8 @@ async def main():
     await asyncio.sleep(0)
     return type(asyncio.get_running_loop()).__module__
 assert uvpy.run(main()).startswith("uvpy"), "another loop ran"
+import os
+assert os.listdir(uvpy.get_include()) == ["uvpy.h"]
 print(uvpy.__file__)
 """
 
@@ -196,6 +199,9 @@ def test_an_editable_install_rebuilds_on_import(tree: Path, fresh: Path, tmp_pat
     assert output(fresh, "-c", show, cwd=tmp_path, env=tools()).split() == [
         uvpy.__version__,
         str(copy / "uvpy" / "__init__.py"),
+    ]
+    assert output(fresh, "-c", "import uvpy; print(uvpy.get_include())", cwd=tmp_path, env=tools()).split() == [
+        str(copy / "uvpy" / "include")
     ]
     module = copy / "csrc" / "module.cpp"
     module.write_text(module.read_text().replace('"__version__", UVPY_VERSION', '"__version__", "99.9.9"'))

@@ -32,12 +32,15 @@ from ._loop import Loop
 __version__: str = _core.__version__
 libuv_version: str = _core.libuv_version
 """The version of the libuv that is loaded, such as "1.52.1"."""
+libuv_loop_ptr = _core.libuv_loop_ptr
 
 __all__ = [
     "Loop",
     "__version__",
     "build_info",
+    "get_include",
     "install",
+    "libuv_loop_ptr",
     "libuv_version",
     "new_event_loop",
     "run",
@@ -97,6 +100,11 @@ def build_info() -> dict[str, str]:
         "python": sys.version.split()[0],
         "gil": "on" if gil_enabled else "off",
     }
+
+
+def get_include() -> str:
+    """The folder of uvpy.h, for extensions that use a loop's libuv: what `libuv_loop_ptr()` gives, and the rules."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
 def _policy() -> object:

@@ -25,7 +25,7 @@ from typing import (
 )
 
 from _typeshed import FileDescriptorLike
-from typing_extensions import disjoint_base
+from typing_extensions import CapsuleType, disjoint_base
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -48,6 +48,14 @@ newest_tested_minor: Final[int]
 build: Final[dict[str, str]]
 """How the extension was built: "compiler", "libuv_source" ("system" or "bundled") and "buildtype"."""
 
+def libuv_loop_ptr(loop: Loop) -> CapsuleType:
+    """The `uv_loop_t*` of a loop and a table of libuv's functions, in a capsule for other extensions.
+
+    What they may do with it stands in uvpy.h, in the folder that `uvpy.get_include()` gives. The capsule keeps the loop
+    alive. From then on each iteration of the loop looks for events of libuv. RuntimeError for a closed loop and, in a
+    forked child, for the parent's.
+    """
+
 @type_check_only
 class _CoreStats(TypedDict):
     """What `Loop._core_stats()` gives; all counted from the making of the loop."""
@@ -69,12 +77,25 @@ class _CoreStats(TypedDict):
 class _OpenHandle(TypedDict):
     """A row of `Loop._debug_handles()`."""
 
-    kind: Literal["tcp", "unix", "listener", "reader", "writer", "reader+writer"]
-    fd: int
-    state: NotRequired[Literal["open", "closing", "paused"]]
-    """Of transports and listeners."""
-    waiting: NotRequired[int]
-    """Of transports: bytes that were written and the kernel has not taken."""
+    kind: str
+    """A transport ("tcp", "unix", ...), "listener", "reader", "writer", "reader+writer", "timer", "signal", or "guest"
+    with libuv's word for it: a handle that another extension has on the loop's libuv."""
+    fd: int | None
+    """None for what has no descriptor."""
+    peer: Any
+    """The other end's address, where there is one."""
+    state: str
+    """Such as "open", "closing", "paused", "waiting"."""
+    waiting: int
+    """Bytes that were written and the kernel has not taken."""
+    age: float | None
+    """Seconds since it was opened. None for timers and guests."""
+    creator: StackSummary | None
+    """The stack that opened it, where that was in debug mode."""
+    due: NotRequired[float]
+    """Of timers: seconds until then."""
+    signal: NotRequired[int]
+    """Of signal handlers: the number."""
 
 @disjoint_base
 class Loop:
@@ -251,7 +272,7 @@ class Loop:
         """Counters for tests and benchmarks."""
 
     def _debug_handles(self) -> list[_OpenHandle]:
-        """One row for each open native transport, each listener and each watched descriptor."""
+        """One row for all that is open: transports, listeners, watched descriptors, timers, signal handlers, guests."""
 
 # Derived from asyncio's classes for the checker only: at run time the types are our own, and `__class__` gives
 # asyncio's, so that isinstance() holds.

@@ -18,6 +18,7 @@ import signal
 import socket
 import ssl
 import sys
+import time
 import warnings
 import weakref
 from asyncio import selector_events, sslproto, unix_events
@@ -132,6 +133,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
             self._set_gil_policy(gil)
         asyncio.BaseEventLoop.__init__(self)
         self._signal_handlers: dict[int, asyncio.Handle] = {}
+        self._signals_since: dict[int, float] = {}
         self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._unix_server_sockets: dict[socket.socket, int] = {}
         if hasattr(unix_events, "can_use_pidfd") and not hasattr(asyncio, "AbstractChildWatcher"):
@@ -375,11 +377,30 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
             _Unix.add_signal_handler(self, sig, callback, *args)
             signal.signal(sig, functools.partial(_record, weakref.ref(self)))
             signal.siginterrupt(sig, False)
+        self._signals_since[sig] = time.monotonic()
 
     def remove_signal_handler(self, sig: int) -> bool:
         """Restore Python's own handling of a signal; whether there was a handler of this loop."""
         with _users_wakeup_fd_kept():
             return _Unix.remove_signal_handler(self, sig)
+
+    def _debug_handles(self) -> list[Any]:
+        rows: list[Any] = super()._debug_handles()
+        now = time.monotonic()
+        for sig, handle in self._signal_handlers.items():
+            rows.append(
+                {
+                    "kind": "signal",
+                    "fd": None,
+                    "peer": None,
+                    "state": "open",
+                    "waiting": 0,
+                    "age": now - self._signals_since.get(sig, now),
+                    "creator": getattr(handle, "_source_traceback", None),
+                    "signal": int(sig),
+                }
+            )
+        return rows
 
     _handle_signal = _Unix._handle_signal
     _check_signal = _Unix._check_signal

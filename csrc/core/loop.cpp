@@ -181,7 +181,8 @@ bool Loop::turn_once() {
 }
 
 bool Loop::nothing_to_poll_for() const {
-  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !watchers_.needs_arming();
+  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !watchers_.needs_arming() &&
+         !guests_.are_here();
 }
 
 bool Loop::poll() {
@@ -227,6 +228,9 @@ bool Loop::poll() {
     in_poll_ = true;
     uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
     gil_.take();
+    if (guests_.are_here()) {
+      Guests::after_poll(*this);
+    }
     in_poll_ = false;
     hand_on();
     if (leaving_) [[unlikely]] {

@@ -7,9 +7,11 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/gil.h"
+#include "core/guest.h"
 #include "core/handle.h"
 #include "core/interrupt.h"
 #include "core/ready.h"
@@ -51,6 +53,9 @@ class Loop {
   Watchers& watchers() { return watchers_; }
   Interrupt& interrupt() { return interrupt_; }
   Resources& resources() { return resources_; }
+  Guests& guests() { return guests_; }
+  const Guests& guests() const { return guests_; }
+  static std::size_t offset_of_uv() { return offsetof(Loop, uv_); }
 
   bool debug() const { return debug_; }
   bool is_running() const { return running_; }
@@ -74,6 +79,8 @@ class Loop {
     return ((type_hooks_ | instance_hooks_) & hook) != 0;
   }
   bool check_closed() const;
+  // Sets the RuntimeError of a parent's loop in a forked child; always null.
+  static PyObject* refuse_foreign();
 
   // Queues a handle for the next batch. False with MemoryError set.
   bool push_ready(py::Ref<>&& handle);
@@ -199,7 +206,6 @@ class Loop {
   bool raise_leaving();
   bool busy() const { return last_turn_callbacks_ > kHandful || turn_callbacks_ > kHandful; }
   void close_uv();
-  static PyObject* refuse_foreign();
   bool has_backend() const;
   void before_poll();
   static void on_prepare(uv_prepare_t* handle);
@@ -208,6 +214,12 @@ class Loop {
   static void on_async(uv_async_t* handle);
   static void on_timer(uv_timer_t* handle);
   static void on_closed(uv_handle_t* handle);
+
+  // ---- what is open (introspect.cpp); each appends its rows, false with an exception set
+  bool describe_resources(PyObject* rows);
+  bool describe_watchers(PyObject* rows);
+  bool describe_timers(PyObject* rows);
+  bool describe_guests(PyObject* rows);
 
   // ---- scheduling (schedule.cpp)
   py::Ref<> make_handle(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
@@ -248,6 +260,7 @@ class Loop {
   Watchers watchers_;
   Interrupt interrupt_;
   Resources resources_;
+  Guests guests_;
   char* slab_ = nullptr;
 
   py::Ref<> leaving_;  // the exception that the run ends with

@@ -46,6 +46,7 @@ class StandardNumbers {
 bool Loop::open(ModuleState* state) {
   state_ = state;
   gil_.set_state(state);
+  resources_.set_loop(this);
   const StandardNumbers taken;
   const uv::Status made = uv_loop_init(&uv_);
   if (!made.ok()) {
@@ -88,6 +89,9 @@ bool Loop::open(ModuleState* state) {
 
 Loop::~Loop() {
   close_uv();
+  if (!foreign_) {
+    guests_.free();
+  }
   if (state_ != nullptr) {
     LoopList::remove(this);
   }
@@ -106,6 +110,7 @@ void Loop::close_uv() {
   }
   uv_open_ = false;
   closed_ = true;
+  guests_.shut(*this);
   if (foreign_ || !has_backend()) {
     // The kernel's side of these is the parent's, too: closing would make the parent deaf. The memory is given up.
     prepare_.leak();
@@ -117,6 +122,7 @@ void Loop::close_uv() {
     for (Resource* r = resources_.first(); r != nullptr; r = Resources::next(r)) {
       r->leak();
     }
+    guests_.give_up();
     return;
   }
   interrupt_.close(*this);
@@ -130,15 +136,7 @@ void Loop::close_uv() {
   idle_.close(&Loop::on_closed);
   timer_.close(&Loop::on_closed);
   async_.close(&Loop::on_closed);
-  // Handles that are not ours, made through the bare uv_loop_t: their owner's data is not touched.
-  uv_walk(
-      &uv_,
-      [](uv_handle_t* handle, void*) {
-        if (uv_is_closing(handle) == 0) {
-          uv_close(handle, nullptr);
-        }
-      },
-      nullptr);
+  guests_.close_left_open(*this);
   // Close callbacks are left to run, and with them the last callbacks of writes.
   uv_run(&uv_, UV_RUN_DEFAULT);
   [[maybe_unused]] const int closed = uv_loop_close(&uv_);
@@ -174,6 +172,9 @@ PyObject* Loop::shutdown() {
   close_uv();
   task_factory_.reset();
   current_handle_.reset();
+  if (!guests_.warn_of_left_open(*this)) {
+    return nullptr;
+  }
   Py_RETURN_NONE;
 }
 
@@ -186,7 +187,6 @@ void Loop::before_fork() {
 void Loop::after_fork_in_child() {
   foreign_ = true;
   interrupt_.after_fork_in_child(*this);
-  running_ = running_ && thread_id_ == PyThread_get_thread_ident();
 }
 
 int Loop::visit(visitproc visit, void* arg) {

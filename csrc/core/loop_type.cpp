@@ -21,40 +21,6 @@ PyObject* Loop::core_stats() {
                        gil_.waited_ns());
 }
 
-PyObject* Loop::debug_handles() {
-  py::Ref<> list = py::steal(PyList_New(0));
-  // Describing allocates, which may collect and end resources: each is held first, with its object.
-  py::Ref<> held = py::steal(PyList_New(0));
-  py::Array<Resource*> found;
-  if (!list || !held || !found.reserve(resources_.count())) {
-    return nullptr;
-  }
-  std::size_t count = 0;
-  for (Resource* r = resources_.first(); r != nullptr && count < found.capacity(); r = Resources::next(r)) {
-    if (PyList_Append(held.get(), r->object()) < 0) {
-      return nullptr;
-    }
-    found[count++] = r;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    py::Ref<> row = py::steal(found[i]->describe());
-    if (!row || PyList_Append(list.get(), row.get()) < 0) {
-      return nullptr;
-    }
-  }
-  for (std::size_t fd = 0; list && fd < watchers_.limit(); ++fd) {
-    const unsigned mask = watchers_.watched(static_cast<int>(fd));
-    if (mask != 0) {
-      const char* what = mask == (kReadable | kWritable) ? "reader+writer" : mask == kReadable ? "reader" : "writer";
-      py::Ref<> row = py::steal(Py_BuildValue("{sssn}", "kind", what, "fd", static_cast<Py_ssize_t>(fd)));
-      if (!row || PyList_Append(list.get(), row.get()) < 0) {
-        return nullptr;
-      }
-    }
-  }
-  return list.release();
-}
-
 PyObject* Loop::set_gil_policy(PyObject* name) {
   if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "adaptive") == 0) {
     gil_.set_policy(Gil::Policy::adaptive);
@@ -240,7 +206,7 @@ PyMethodDef methods[] = {
     py::method<&Loop::get_debug>("get_debug", "get_debug($self)\n--\n\nWhether debug mode is on."),
     py::method<&Loop::core_stats>("_core_stats", "A dict of counters: turns, polls, GIL."),
     py::method<&Loop::debug_handles>("_debug_handles",
-                                     "A list of dicts, one for each open transport, listener, watcher."),
+                                     "A list of dicts, one for each thing that is open: see the stub."),
     py::method<&Loop::set_gil_policy>("_set_gil_policy", "'adaptive' or 'plain'."),
     py::method<&Loop::get_gil_policy>("_get_gil_policy", "'adaptive' or 'plain'."),
     py::method<&Loop::time>("time", "time($self)\n--\n\nThe loop's clock, time.monotonic(), in seconds."),

@@ -12,7 +12,11 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "py/ref.h"
+
 namespace uvpy::core {
+
+class Loop;
 
 class Resource {
  public:
@@ -29,8 +33,14 @@ class Resource {
   virtual void hand_on() {}
   // Before a poll in which libuv tells the kernel of a change: whether the descriptor is still the one that was opened.
   virtual void check_descriptor() {}
-  // {"kind": str, "fd": int, "state": str, ...}: a new reference, or null with an exception set.
+  // For Loop._debug_handles: a new dict of what there is of "kind" (which must be there), "fd", "peer", "state" (default
+  // "open"), "waiting" (bytes, default 0) and more of its own; or null with an exception set. Age and creator are added.
   virtual PyObject* describe() const = 0;
+
+  // Seconds since it was listed.
+  double age() const;
+  // The stack that listed it, where that was in debug mode; borrowed, or null.
+  PyObject* creator() const { return creator_.get(); }
 
  protected:
   ~Resource() = default;
@@ -43,6 +53,8 @@ class Resource {
   Resource* next_queued_[3] = {};
   bool queued_[3] = {};
   std::uint64_t round_ = 0;
+  double since_ = 0;
+  py::Ref<> creator_;  // a traceback.StackSummary, which refers to nothing of ours
   bool listed_ = false;
   bool held_ = false;
   bool ended_ = false;
@@ -99,13 +111,9 @@ class ResourceQueue {
 
 class Resources {
  public:
-  // Takes a reference to the object.
-  void add(Resource* resource) {
-    hold(resource);
-    resource->listed_ = true;
-    link(resource, first_);
-    ++count_;
-  }
+  void set_loop(Loop* loop) { loop_ = loop; }
+  // Takes a reference to the object. May run Python code in debug mode.
+  void add(Resource* resource);
   // Drops the reference, which may be the last: nothing of the resource may be used afterwards.
   void remove(Resource* resource) {
     if (!resource->listed_) {
@@ -188,6 +196,7 @@ class Resources {
     }
   }
 
+  Loop* loop_ = nullptr;
   Resource* first_ = nullptr;
   Resource* ended_ = nullptr;
   std::size_t count_ = 0;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/handle.h"
 #include "core/loop.h"
 #include "core/report.h"
@@ -63,6 +64,9 @@ bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle) {
   auto& watch = table_[static_cast<std::size_t>(fd)];
   if (before == 0) {
     ++foreign_;
+  }
+  if (watch.reader == nullptr && watch.writer == nullptr) {
+    watch.since = coarse_seconds();
   }
   // What was watched under that number before another file got it is over.
   py::Ref<> stale =

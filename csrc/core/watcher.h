@@ -31,6 +31,8 @@ class Watchers {
   int remove(Loop& loop, int fd, unsigned side);
   // The mask of what is watched for handles.
   unsigned watched(int fd) const;
+  // When it began to be watched for handles, by coarse_seconds().
+  double since(int fd) const { return table_[static_cast<std::size_t>(fd)].since; }
   // The handle of one side, borrowed, or null.
   PyObject* handle(int fd, unsigned side) const;
 
@@ -69,6 +71,7 @@ class Watchers {
     Ready ready;
     void* owner;
     unsigned sides;  // that the owner wants
+    double since;
     unsigned mask() const {
       return (reader != nullptr ? kReadable : 0U) | (writer != nullptr ? kWritable : 0U) | sides;
     }

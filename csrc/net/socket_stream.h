@@ -69,10 +69,7 @@ class SocketStream : public Stream {
     handle_.leak();
     lost_ = true;  // its finalizer has nothing to close, and nobody to tell
   }
-  PyObject* describe() const final {
-    return Py_BuildValue("{sssisssn}", "kind", Self::kKind, "fd", fd_, "state", closing_ ? "closing" : "open",
-                         "waiting", static_cast<Py_ssize_t>(waiting()));
-  }
+  PyObject* describe() const final { return describe_as(Self::kKind); }
   PyObject* repr() { return repr_with(Self::kName); }
   void finalize() { warn_unclosed(); }
   int visit(visitproc visit, void* arg) { return visit_stream(visit, arg); }

@@ -190,6 +190,13 @@ bool SocketTransport::fill_extra(PyObject* dict) {
   return true;
 }
 
+PyObject* SocketTransport::describe_as(const char* kind) const {
+  py::Ref<> peer = peer_address();
+  return peer ? Py_BuildValue("{sssisOsssn}", "kind", kind, "fd", fd_, "peer", peer.get(), "state",
+                              closing_ ? "closing" : "open", "waiting", static_cast<Py_ssize_t>(waiting()))
+              : nullptr;
+}
+
 PyObject* SocketTransport::get_server() { return Py_NewRef(server_ ? server_.get() : Py_None); }
 
 PyObject* SocketTransport::get_sock() {

@@ -49,6 +49,7 @@ class SocketTransport : public Transport {
   // Gives libuv's handle up without closing what the number means now.
   virtual void forget_descriptor() = 0;
 
+  PyObject* describe_as(const char* kind) const;
   int visit_socket(visitproc visit, void* arg) const;
   void clear_socket();
 

@@ -399,10 +399,7 @@ bool UDPTransport::abandon_later() {
   return true;
 }
 
-PyObject* UDPTransport::describe() const {
-  return Py_BuildValue("{sssisssn}", "kind", family_ == AF_UNIX ? "unix datagram" : "udp", "fd", fd_, "state",
-                       closing_ ? "closing" : "open", "waiting", static_cast<Py_ssize_t>(waiting()));
-}
+PyObject* UDPTransport::describe() const { return describe_as(family_ == AF_UNIX ? "unix datagram" : "udp"); }
 
 int UDPTransport::visit(visitproc visit, void* arg) {
   Py_VISIT(address_.get());

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from support import leaks
 from support.drive import eventually, in_thread, run, run_until_stopped, start_thread, turn
 
 EXITS = [SystemExit, KeyboardInterrupt]
@@ -306,7 +307,7 @@ async def test_a_listeners_number_used_again(loop, sockets, errors):
     listener.close()
     with pytest.raises(ValueError):  # asyncio's, which asks the closed socket for its number
         server.close()
-    assert loop._debug_handles() == []
+    assert leaks.handles(loop) == []
     ours, theirs = reused(sockets, number)
     for n in range(3):
         theirs.send(b"%d" % n)

@@ -87,7 +87,7 @@ def watch():
 def handles(loop):
     """What a loop still watches beyond its own."""
     if hasattr(loop, "_debug_handles"):
-        return loop._debug_handles()
+        return [row for row in loop._debug_handles() if row["kind"] not in ("timer", "signal")]
     own = {loop._ssock.fileno()} if loop._ssock is not None else set()
     return [key for fd, key in loop._selector.get_map().items() if fd not in own]
 

@@ -68,6 +68,8 @@ def loops() -> None:
     assert_type(loop._core_stats()["turns"], int)
     assert_type(uvpy.__version__, str)
     assert_type(uvpy.libuv_version, str)
+    assert_type(uvpy.get_include(), str)
+    uvpy.libuv_loop_ptr(uvpy.new_event_loop())
     assert_type(uvpy.build_info(), dict[str, str])
     for item in (abstract, base):
         item.close()

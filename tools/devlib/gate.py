@@ -47,8 +47,9 @@ def pytest(env: Env) -> bool:
 
 
 def static_libuv(env: Env) -> bool:
-    step(f"static libuv on Python {env.key}: what the module exports, and a first run")
-    folders = [path for path in ("tests/test_build.py", "tests/smoke") if (ROOT / path).exists()]
+    step(f"static libuv on Python {env.key}: what the module exports, a first run, and guests of a libuv nobody sees")
+    paths = ("tests/test_build.py", "tests/smoke", "tests/core/test_guest.py", "tests/core/test_guest_ends.py")
+    folders = [path for path in paths if (ROOT / path).exists()]
     extra = {**env.environment(builds.STATIC), "UVPY_EXPECT_LIBUV": "bundled"}
     return show([env.bin / "pytest", "-q", "-m", "not slow", *folders], env=extra, limit=600) == 0
 
