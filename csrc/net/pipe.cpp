@@ -52,6 +52,12 @@ ssize_t uninterrupted(Call&& call, ssize_t interrupted) {
   return result == -EOPNOTSUPP || result == -ENOSYS || result == -EINVAL || result == -EPERM;
 }
 
+// The object whose method a handle calls, borrowed; null where it is another callable.
+PyObject* owner_of(PyObject* handle) {
+  py::Ref<> callback = py::steal(py::state_of<core::Handle>(handle)->get_callback());
+  return PyCFunction_Check(callback.get()) ? PyCFunction_GET_SELF(callback.get()) : nullptr;
+}
+
 // Does one that might wait after all, with the GIL given up.
 template <class Call>
 ssize_t unlocked(Call&& call) {
@@ -268,8 +274,7 @@ bool Pipe::unwatch(unsigned side) {
   if (handle == nullptr) {
     return true;
   }
-  py::Ref<> callback = py::steal(py::state_of<core::Handle>(handle)->get_callback());
-  PyObject* owner = PyCFunction_Check(callback.get()) ? PyCFunction_GET_SELF(callback.get()) : nullptr;
+  PyObject* owner = owner_of(handle);
   if (owner != self_) {
     // Somebody else watches under our number: one of ours that shares it keeps its watch, and so does whoever got the
     // number with another file; a reader that the program has put in our place is removed, as asyncio removes it.
@@ -286,6 +291,13 @@ bool Pipe::unwatch(unsigned side) {
 // ---- ending
 
 bool Pipe::close_pipe() {
+  for (const unsigned side : {core::kReadable, core::kWritable}) {
+    // There is one only where _call_connection_lost() was called by hand; it must not outlive the descriptor.
+    PyObject* handle = loop().watchers().handle(fd_, side);
+    if (handle != nullptr && owner_of(handle) == self_ && !unwatch(side)) {
+      return false;
+    }
+  }
   restore_blocking();
   loop().resources().remove(this);
   py::Ref<> pipe = std::move(pipe_);

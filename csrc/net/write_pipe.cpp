@@ -60,7 +60,8 @@ bool WritePipeTransport::notices_the_reader() const {
 }
 
 PyObject* WritePipeTransport::start_reading() {
-  if (!closing_ && !watch(core::kReadable, loop().state().names._read_ready)) {
+  // Also while it is closing and something waits: the reader may go before that is sent.
+  if (!ending_ && !lost_ && !watch(core::kReadable, loop().state().names._read_ready)) {
     return nullptr;
   }
   Py_RETURN_NONE;

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import socket
 import warnings
 
@@ -101,6 +102,10 @@ async def main():
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
     server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
     things = [loop.call_soon(bool), loop.call_later(9, bool), loop.call_soon_threadsafe(bool), transport, server]
+    r, w = os.pipe()
+    reading, _ = await loop.connect_read_pipe(asyncio.Protocol, open(r, "rb", buffering=0))
+    writing, _ = await loop.connect_write_pipe(asyncio.Protocol, open(w, "wb", buffering=0))
+    things += [reading, writing]
     things += [transport.get_extra_info("socket"), loop]
     for thing in things:
         bombard(thing, loop)
@@ -114,6 +119,9 @@ async def main():
             made = None
     transport.close()
     server.close()
+    for pipe in (reading, writing):
+        pipe.set_protocol(asyncio.Protocol())
+        pipe.close()
 
 
 with contextlib.suppress(Exception):

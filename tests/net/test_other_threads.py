@@ -168,3 +168,43 @@ async def test_the_wakeup_is_what_brings_it_about(loop, sockets):
         await protocol.lost()
         await eventually(lambda: idents)
     assert idents == [threading.get_ident()]
+
+
+# ---- pipes
+
+
+@pytest.mark.parametrize("size", [1, 1000, 300_000])
+async def test_writing_to_a_pipe(loop, sockets, size):
+    """What the pipe takes leaves at once, the rest wakes the loop."""
+    r, w = sockets.pipe()
+    transport, protocol = await loop.connect_write_pipe(Recorder, w)
+    blob = pattern(size)
+    coming = asyncio.ensure_future(asyncio.to_thread(read_exactly, r, 2 * size))
+    await from_a_thread(loop, transport.write, blob)
+    transport.write(blob)
+    same(await coming, blob * 2)
+    transport.close()
+    await protocol.lost()
+
+
+def read_exactly(file, count):
+    got = b""
+    while len(got) < count and (chunk := file.read(count - len(got))):
+        got += chunk
+    return got
+
+
+async def test_pausing_resuming_and_closing_a_pipe(loop, sockets):
+    r, w = sockets.pipe()
+    transport, protocol = await loop.connect_read_pipe(Recorder, r)
+    await turns(2)
+    await from_a_thread(loop, transport.pause_reading)
+    w.write(b"x")
+    await turns(5)
+    assert protocol.events == ["made"]
+    await from_a_thread(loop, transport.resume_reading)
+    await protocol.got(1)
+    await from_a_thread(loop, transport.close)
+    assert await protocol.lost() is None
+    await turns(1)
+    assert r.closed

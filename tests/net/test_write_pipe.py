@@ -225,6 +225,21 @@ async def test_the_readers_end_while_something_waits(loop, sockets, tmp_path, wh
     await turns(1)
 
 
+def test_the_readers_end_after_a_close_before_the_first_turn(loop, sockets):
+    """What waits keeps the watch for the reader's end, though closing was asked for before it began."""
+    r, w = pipe(sockets)
+    protocol = Recorder()
+    transport = loop._make_write_pipe_transport(w, protocol)
+    fill(transport)
+    transport.close()
+    turn(loop, 2)
+    r.close()
+    run(loop, protocol.lost())
+    assert protocol.exc.args == ()
+    assert transport._conn_lost == 0
+    turn(loop, 1)
+
+
 async def test_what_the_reader_of_a_socket_says_ends_it(loop, sockets):
     """A write pipe does not read: that there is something to read stands for the end."""
     a, b = pair(sockets)
