@@ -206,7 +206,7 @@ def test_process_exited_ends_the_run(loop, exception):
 # ---- signals around the end
 
 
-@pytest.mark.asyncio_gap("Popen.send_signal() may take the status away", since=(3, 11), until=(3, 12))
+@pytest.mark.asyncio_gap("Popen.send_signal() may take the status away", until=(3, 13))
 @pytest.mark.parametrize("send", ["kill", "terminate", "send_signal"])
 async def test_a_signal_to_a_child_that_has_just_exited(loop, send):
     """It does nothing, and the status is the child's own; when its end has been told, there is no process."""
