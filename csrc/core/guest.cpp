@@ -170,7 +170,7 @@ const uvpy_guest* table() {
       .close = &close_handle,
       .is_active = &uv_is_active,
       .is_closing = &uv_is_closing,
-      .fileno = &uv_fileno,
+      .get_fd = &uv_fileno,
       .timer_init = guarded<&uv_timer_init>,
       .timer_start = &timer_start,
       .timer_stop = guarded<&uv_timer_stop>,
@@ -262,6 +262,9 @@ void Guests::report(Loop& loop, const char* message) {
   } else if (py::ends_the_loop(exc.get())) {
     py::restore_error(std::move(exc));
     loop.leave_with_error();
+  } else if (loop.is_leaving()) {
+    py::restore_error(std::move(exc));
+    PyErr_WriteUnraisable(loop.object());
   } else if (!report::call_exception_handler(
                  loop, message != nullptr ? message : "Exception in a libuv callback of an extension", exc.get())) {
     loop.leave_with_error();
@@ -308,8 +311,8 @@ bool Guests::warn_of_left_open(Loop& loop) {
       continue;
     }
     const char* name = uv_handle_type_name(static_cast<uv_handle_type>(type));
-    if (PyErr_WarnFormat(PyExc_ResourceWarning, 1, "%u handle%s uv_%s_t of an extension left open on %R", count,
-                         count == 1 ? "" : "s", name, loop.object()) == 0) {
+    if (PyErr_ResourceWarning(loop.object(), 1, "%u handle%s uv_%s_t of an extension left open on %R", count,
+                              count == 1 ? "" : "s", name, loop.object()) == 0) {
       continue;
     }
     if (first) {

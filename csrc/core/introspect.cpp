@@ -157,8 +157,9 @@ bool Loop::describe_timers(PyObject* rows) {
 }
 
 bool Loop::describe_guests(PyObject* rows) {
-  // A child's copy of the parent's libuv may name handles that their owners have freed here.
-  if (!guests_.are_here() || !uv_open_ || foreign_) {
+  // A child's copy of the parent's libuv may name handles that their owners have freed here. In another thread libuv may
+  // be at work on its lists just now.
+  if (!guests_.are_here() || !uv_open_ || foreign_ || (running_ && thread_id_ != PyThread_get_thread_ident())) {
     return true;
   }
   GuestWalk walk;

@@ -1,6 +1,7 @@
 /* The libuv loop of uvpy for other extensions, called guests here: what a guest may call, and the rules that it keeps.
- * Plain C, also for C++; Python.h and uv.h must be found, and libuv must NOT be linked: uvpy may carry a libuv of its own
- * that nobody else can see, so everything is called through the table below.
+ * Plain C, also for C++. Include it first of all, as one does Python.h, which is in it. uv.h must be found, but libuv must
+ * NOT be linked: uvpy may carry a libuv of its own that nobody else can see, so everything is called through the table
+ * below.
  *
  *     loop = asyncio.get_running_loop()
  *     capsule = uvpy.libuv_loop_ptr(loop)          # hand this to the extension
@@ -34,8 +35,8 @@
  * a callback with an exception set; never throw a C++ exception through one.
  *
  * THREADS. The table is for the thread that runs the loop, and for any thread that holds the GIL while nobody does. Only
- * async_send(), with or without the GIL, is for every thread at any time, also when the loop has been closed, as long as
- * the memory of the handle and the capsule are there. Others are told UV_EPERM, and nothing has happened. (In Python:
+ * async_send(), with or without the GIL, is for every thread at any time (not for C signal handlers: it takes a lock), also
+ * when the loop has been closed, as long as the memory of the handle and the capsule are there. Others are told UV_EPERM, and nothing has happened. (In Python:
  * loop.call_soon_threadsafe().)
  *
  * CLOSING. Handles are yours: memory, `data`, and closing them. The memory must stay until the close callback has come.
@@ -106,7 +107,7 @@ typedef struct uvpy_guest {
   int (*close)(uv_handle_t* handle, uv_close_cb on_close);
   int (*is_active)(const uv_handle_t* handle);
   int (*is_closing)(const uv_handle_t* handle);
-  int (*fileno)(const uv_handle_t* handle, uv_os_fd_t* fd);
+  int (*get_fd)(const uv_handle_t* handle, uv_os_fd_t* fd);
 
   /* Counted from the call, not from the time that the loop last looked at the clock, as libuv itself does. */
   int (*timer_init)(uv_loop_t* loop, uv_timer_t* timer);
