@@ -49,6 +49,8 @@ def pytest_configure(config):
         "markers", "asyncio_gap(reason, since, until): stock asyncio is wrong here in these versions"
     )
     config.addinivalue_line("filterwarnings", "error")
+    # Hypothesis looks for who refers to its random numbers, and does not see what gc.freeze() below has put away.
+    config.addinivalue_line("filterwarnings", "ignore:It looks like .register_random. was passed")
 
 
 def pytest_unconfigure():

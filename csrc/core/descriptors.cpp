@@ -71,7 +71,7 @@ PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObj
   if (!py::parse_schedule(name, kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
-  if (given.context != nullptr && !py::kReadersTakeContext) {
+  if (given.context != nullptr && (is_public || !py::kReadersTakeContext)) {
     PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument 'context'", name);
     return nullptr;
   }

@@ -19,7 +19,7 @@ inline constexpr bool kServerKnowsTransports = PY_VERSION_HEX >= 0x030D0000;
 inline constexpr bool kThreadSafeHandles = PY_VERSION_HEX >= 0x030E0000;
 // Since 3.15 a transport keeps the context it was made in; before, resume_reading() took the caller's.
 inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
-// add_reader and add_writer take a context since 3.15.
+// _add_reader and _add_writer, what transports use, take a context since 3.15; the public ones never.
 inline constexpr bool kReadersTakeContext = PY_VERSION_HEX >= 0x030F0000;
 // An empty datagram is sent, and each one's header counts as this many bytes of the write buffer, since 3.13.
 inline constexpr bool kSendsEmptyDatagrams = PY_VERSION_HEX >= 0x030D0000;

@@ -148,6 +148,8 @@ def test_a_slow_callback_of_any_source_is_logged(debug_loop, sockets, log, sourc
     turn(loop, 2)
     (line,) = executing(log)
     kind = "TimerHandle when=" if source == "timer" else "Handle "
+    if source in ("threadsafe", "thread") and sys.version_info >= (3, 14):
+        kind = "_ThreadSafeHandle "
     assert re.match(rf"Executing <{kind}.*work\(.*test_debug\.py:\d+.* took 0\.\d\d\d seconds$", line), line
 
 

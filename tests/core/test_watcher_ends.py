@@ -288,6 +288,26 @@ def test_watchers_run_in_the_context_of_their_adding(loop, sockets):
     loop.remove_writer(b)
 
 
+@pytest.mark.parametrize("name", ["add_reader", "add_writer", "_add_reader", "_add_writer"])
+def test_a_context_for_watchers_is_for_transports(loop, sockets, name):
+    """The hooks that transports call take one from 3.15 on; the public methods do not."""
+    var, got = contextvars.ContextVar("var", default="none"), []
+    a, b = sockets.pair()
+    b.send(b"!")
+    context = contextvars.copy_context()
+    context.run(var.set, "given")
+    add, remove = getattr(loop, name), getattr(loop, name.replace("add", "remove"))
+    if name.startswith("_") and sys.version_info >= (3, 15):
+        add(a, lambda: got.append(var.get()), context=context)
+        turn(loop)
+        assert got == ["given"]
+        assert remove(a)
+    else:
+        with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'context'"):
+            add(a, print, context=context)
+        assert not remove(a)
+
+
 def test_watchers_give_references_back(loop, sockets):
     class Thing:
         def __call__(self, *args):

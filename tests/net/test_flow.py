@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sys
 
 import pytest
 
@@ -310,3 +311,17 @@ async def test_drain_fails_when_the_peer_goes_away(loop, sockets):
     writer.close()
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         await writer.wait_closed()
+
+
+@pytest.mark.parametrize("given", [None, 0, "", (), {}, 5, object(), 1.5], ids=repr)
+async def test_writelines_of_what_is_no_iterable(loop, sockets, given):
+    """From 3.12 on anything false is nothing, and the rest is told as a `for` would."""
+    async with wire(sockets) as (transport, _, peer):
+        if isinstance(given, (str, tuple, dict)) or (not given and sys.version_info >= (3, 12)):
+            assert transport.writelines(given) is None
+        else:
+            text = "is not iterable" if sys.version_info >= (3, 12) else "can only join an iterable"
+            with pytest.raises(TypeError, match=text):
+                transport.writelines(given)
+        transport.write(b"!")
+        assert await peer.recv(1) == b"!"

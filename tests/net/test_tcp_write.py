@@ -248,20 +248,6 @@ async def test_a_failing_iterable_sends_nothing_wrong(loop, sockets):
         assert not transport.is_closing()
 
 
-@pytest.mark.parametrize("given", [None, 0, "", (), {}, 5, object(), 1.5], ids=repr)
-async def test_writelines_of_what_is_no_iterable(loop, sockets, given):
-    """From 3.12 on anything false is nothing, and the rest is told as a `for` would."""
-    async with wire(sockets) as (transport, _, peer):
-        if isinstance(given, (str, tuple, dict)) or (not given and sys.version_info >= (3, 12)):
-            assert transport.writelines(given) is None
-        else:
-            text = "is not iterable" if sys.version_info >= (3, 12) else "can only join an iterable"
-            with pytest.raises(TypeError, match=text):
-                transport.writelines(given)
-        transport.write(b"!")
-        assert await peer.recv(1) == b"!"
-
-
 # ---- the size of what is kept
 
 
