@@ -141,6 +141,7 @@ struct ModuleState {
   PyObject* own_call_later;
   bool format_takes_debug;  // _format_callback_source(func, args, *, debug=), in newer versions
 
+  PyTypeObject* stand_in_type;  // of functions, before 3.12
   PyTypeObject* loop_type;
   PyTypeObject* handle_type;
   PyTypeObject* timer_type;

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import Context
 from enum import Enum
 from traceback import StackSummary
+from types import FunctionType, MethodDescriptorType
 from typing import (
     Any,
     ClassVar,
@@ -496,6 +497,15 @@ def listen(
 
 def stop_listening(loop: Loop, sock: socket.socket) -> None:
     """Accept on a descriptor no more; nothing where nobody does."""
+
+def native_function(function: FunctionType, method: MethodDescriptorType) -> FunctionType:
+    """Make a function that is a closure over a method alone call it without running its body; for uvpy._native.
+
+    Gives what a class is to have in its place: the function, or, before Python 3.12, what stands for it. TypeError.
+    """
+
+def remember_hooks(kind: type[Loop], /) -> None:
+    """Take the methods of a class as those that nobody has overridden."""
 
 def before_fork() -> None:
     """For os.register_at_fork(before=): send what was gathered."""

@@ -23,7 +23,7 @@ from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _core
+from . import _core, _dns, _native
 
 # What is borrowed has asyncio's own classes for `self`; it works on any loop with the same hooks.
 _selector_events: Any = selector_events
@@ -300,6 +300,11 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
 
+    # -- names
+
+    getaddrinfo = _dns.getaddrinfo
+    getnameinfo = _dns.getnameinfo
+
     # -- signals: asyncio's checks and texts, our recording
 
     @property
@@ -364,3 +369,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         sock_accept = _Selector.sock_accept
         create_unix_connection = _Unix.create_unix_connection
         create_unix_server = _Unix.create_unix_server
+
+
+_native.put_functions(Loop, _core.Loop)
+_core.remember_hooks(Loop)

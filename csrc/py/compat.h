@@ -21,6 +21,8 @@ inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
 inline constexpr bool kReadersTakeContext = PY_VERSION_HEX >= 0x030F0000;
 // writelines() joins its chunks and calls write() up to 3.11, and takes them one by one since.
 inline constexpr bool kWritelinesJoins = PY_VERSION_HEX < 0x030C0000;
+// The interpreters before 3.12 run the body of a function without asking for its vectorcall.
+inline constexpr bool kRunsBodiesOfFunctions = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.
 inline constexpr const char* kCreateTaskDoc =
     PY_VERSION_HEX >= 0x030E0000 ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine as an asyncio.Task, "
@@ -57,6 +59,15 @@ inline void put_raised(PyObject* exc) {
 #else
   PyObject* type = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exc)));
   PyErr_Restore(type, exc, PyException_GetTraceback(exc));
+#endif
+}
+
+// What C code, and the interpreter from 3.12 on, does for a call of a Python function.
+inline void set_vectorcall(PyObject* function, vectorcallfunc call) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyFunction_SetVectorcall(reinterpret_cast<PyFunctionObject*>(function), call);
+#else
+  reinterpret_cast<PyFunctionObject*>(function)->vectorcall = call;
 #endif
 }
 
