@@ -86,7 +86,8 @@ bool add_types(PyObject* module, ModuleState* state) {
   return state->listener_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
          PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
          PyModule_AddType(module, state->tcp_transport_type) == 0 &&
-         PyModule_AddType(module, state->unix_transport_type) == 0 && core::remember_hooks(state, reinterpret_cast<PyObject*>(state->loop_type));
+         PyModule_AddType(module, state->unix_transport_type) == 0 &&
+         core::remember_hooks(state, reinterpret_cast<PyObject*>(state->loop_type));
 }
 
 // What build_info() shows of the C++ side.

@@ -77,7 +77,6 @@ class Loop;
   X(name)                           \
   X(pause_writing)                  \
   X(peername)                       \
-  X(protocol)                       \
   X(resume_writing)                 \
   X(setblocking)                    \
   X(set_exception)                  \
@@ -87,7 +86,6 @@ class Loop;
   X(sockname)                       \
   X(source_traceback)               \
   X(time)                           \
-  X(transport)                      \
   X(warn_on_full_buffer)            \
   X(warning)
 

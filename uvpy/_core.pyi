@@ -257,9 +257,9 @@ class Loop:
 # Derived from asyncio's classes for the checker only: at run time the types are our own, and `__class__` gives
 # asyncio's, so that isinstance() holds.
 
-@final
-class Handle(asyncio.Handle):
-    """A callback scheduled on a uvpy loop: an asyncio.Handle to isinstance(). Cannot be made by hand."""
+@type_check_only
+class _Handle(asyncio.Handle):
+    """What the three kinds of handles share."""
 
     @property
     def _callback(self) -> Callable[..., object] | None: ...
@@ -284,19 +284,13 @@ class Handle(asyncio.Handle):
     def _repr_info(self) -> list[str]: ...
 
 @final
-class Timer(asyncio.TimerHandle):
+class Handle(_Handle):
+    """A callback scheduled on a uvpy loop: an asyncio.Handle to isinstance(). Cannot be made by hand."""
+
+@final
+class Timer(_Handle, asyncio.TimerHandle):
     """A timer of a uvpy loop: an asyncio.TimerHandle to isinstance(). Cannot be made by hand."""
 
-    @property
-    def _callback(self) -> Callable[..., object] | None: ...
-    @property
-    def _loop(self) -> Loop: ...
-    @property
-    def _context(self) -> Context | None: ...
-    @property
-    def _source_traceback(self) -> StackSummary | None: ...
-    @property
-    def _repr(self) -> str | None: ...
     @property
     def _when(self) -> float: ...
     @property
@@ -312,44 +306,19 @@ class Timer(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Cancel the timer, which frees its memory at once. Calling it again, or after the run, does nothing."""
 
-    def cancelled(self) -> bool:
-        """Whether the timer was cancelled."""
-
     def when(self) -> float:
         """The deadline in seconds of loop.time(), the very object that was given to call_at()."""
 
-    def get_context(self) -> Context:
-        """The context that the callback runs in. On every version of Python; asyncio has it from 3.12 on."""
-
-    def _run(self) -> None: ...
-    def _repr_info(self) -> list[str]: ...
-
 @final
 @type_check_only
-class ThreadSafeHandle(asyncio.Handle):
+class ThreadSafeHandle(_Handle):
     """What call_soon_threadsafe() gives from Python 3.14 on. The module keeps the type to itself."""
 
-    @property
-    def _callback(self) -> Callable[..., object] | None: ...
-    @property
-    def _loop(self) -> Loop: ...
-    @property
-    def _context(self) -> Context | None: ...
-    @property
-    def _source_traceback(self) -> StackSummary | None: ...
-    @property
-    def _repr(self) -> str | None: ...
     def cancel(self) -> None:
         """Cancel the callback; in a thread other than the loop's, wait for it where it runs just now."""
 
     def cancelled(self) -> bool:
         """Whether the callback was cancelled; waits as cancel() does."""
-
-    def get_context(self) -> Context:
-        """The context that the callback runs in."""
-
-    def _run(self) -> None: ...
-    def _repr_info(self) -> list[str]: ...
 
 @type_check_only
 class _StreamTransport(_FlowControlMixin):

@@ -3,19 +3,17 @@
 The answers are those of `socket.getaddrinfo` itself, and whatever somebody has put in its place gives all of them, from
 the executor, as on asyncio's own loop. Only here is decided what may be looked up in the loop's thread.
 """
+# ruff: noqa: A002 - the names are socket.getaddrinfo's
 
 from __future__ import annotations
 
 import _socket
 import socket
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ._loop import Loop
-
-_Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
-_Found = list[tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]]
+_Loop = Any  # a uvpy.Loop, of whose private methods the checkers know little
+_Found = list[Any]  # what socket.getaddrinfo() gives
 
 
 def _is_genuine(function: object) -> bool:
@@ -66,7 +64,7 @@ def _answer_at_once(host: Any, port: Any, family: int, type: int, proto: int, fl
 
 
 async def getaddrinfo(
-    self: Loop,
+    self: _Loop,
     host: bytes | str | None,
     port: bytes | str | int | None,
     *,
@@ -88,12 +86,15 @@ async def getaddrinfo(
         found = _answer_at_once(host, port, family, type, proto, flags)
         if found is not None:
             # In debug mode once more, for the log: now it is known that this waits for nobody.
-            return self._getaddrinfo_debug(host, port, family, type, proto, flags) if self._debug else found
+            if self._debug:
+                found = self._getaddrinfo_debug(host, port, family, type, proto, flags)
+            return found
     look_up = self._getaddrinfo_debug if self._debug else socket.getaddrinfo
-    return await self.run_in_executor(None, look_up, host, port, family, type, proto, flags)
+    looked_up: _Found = await self.run_in_executor(None, look_up, host, port, family, type, proto, flags)
+    return looked_up
 
 
-async def getnameinfo(self: Loop, sockaddr: tuple[Any, ...], flags: int = 0) -> tuple[str, str]:
+async def getnameinfo(self: _Loop, sockaddr: tuple[Any, ...], flags: int = 0) -> tuple[str, str]:
     """socket.getnameinfo() without blocking the loop: at once where both answers are to be numbers."""
     if (
         _may_getnameinfo
@@ -103,4 +104,5 @@ async def getnameinfo(self: Loop, sockaddr: tuple[Any, ...], flags: int = 0) -> 
         and not self._overrides("run_in_executor")
     ):
         return socket.getnameinfo(sockaddr, flags)
-    return await self.run_in_executor(None, socket.getnameinfo, sockaddr, flags)
+    names: tuple[str, str] = await self.run_in_executor(None, socket.getnameinfo, sockaddr, flags)
+    return names

@@ -302,8 +302,9 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
 
     # -- names
 
-    getaddrinfo = _dns.getaddrinfo
-    getnameinfo = _dns.getnameinfo
+    if not TYPE_CHECKING:  # for checkers they are AbstractEventLoop's
+        getaddrinfo = _dns.getaddrinfo
+        getnameinfo = _dns.getnameinfo
 
     # -- signals: asyncio's checks and texts, our recording
 

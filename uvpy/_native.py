@@ -1,8 +1,8 @@
 """Native methods as the functions that a class has otherwise.
 
 A method of C type is none to whoever looks at a class: the autospec of `unittest.mock`, `inspect.isfunction`,
-`weakref.WeakMethod` and `pickle` want functions. So `uvpy.Loop` gets a function in the place of each native method, with
-its name, parameters and documentation; `_core.native_function` makes the interpreter call the native method at once.
+`weakref.WeakMethod` and `pickle` want functions. So `uvpy.Loop` gets a function in the place of each native method,
+with its name, parameters and documentation; `_core.native_function` makes the interpreter call the native method.
 Knows nothing of what the methods do.
 """
 

@@ -78,8 +78,8 @@ class Stream : public Transport {
   void queue_read();
 
   // ---- writing
-  enum class Accept { yes, ignored, refused };
-  Accept accepts(const char* function);
+  // Whether data may be written now; if not, `answer` (null before) is what the method of that name returns.
+  bool accepts(const char* function, PyObject** answer);
   PyObject* refuse_to_send();
   bool must_defer() const { return loop().gil().given(); }
   bool defer(PyObject* name, PyObject* arg);

@@ -35,14 +35,14 @@ constexpr unsigned kGatherMost = 4;
 
 // ---- taking data in
 
-Stream::Accept Stream::accepts(const char* function) {
+bool Stream::accepts(const char* function, PyObject** answer) {
   if (eof_) {
     PyErr_Format(PyExc_RuntimeError, "Cannot call %s() after write_eof()", function);
-    return Accept::refused;
+    return false;
   }
   if (empty_waiter_) {
     PyErr_Format(PyExc_RuntimeError, "unable to %s; sendfile is in progress", function);
-    return Accept::refused;
+    return false;
   }
   if (conn_lost_ > 0) {
     if (conn_lost_ >= kWarnAfter) {
@@ -50,13 +50,14 @@ Stream::Accept Stream::accepts(const char* function) {
       py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
       py::Ref<> text = py::steal(PyUnicode_FromString("socket.send() raised exception."));
       if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
-        return Accept::refused;
+        return false;
       }
     }
     ++conn_lost_;
-    return Accept::ignored;
+    *answer = Py_NewRef(Py_None);
+    return false;
   }
-  return Accept::yes;
+  return true;
 }
 
 PyObject* Stream::write(PyObject* data) {
@@ -75,13 +76,9 @@ PyObject* Stream::write(PyObject* data) {
   if (view.size() == 0 && !eof_ && !empty_waiter_) {
     Py_RETURN_NONE;
   }
-  switch (accepts("write")) {
-    case Accept::refused:
-      return nullptr;
-    case Accept::ignored:
-      Py_RETURN_NONE;
-    case Accept::yes:
-      break;
+  PyObject* answer = nullptr;
+  if (!accepts("write", &answer)) {
+    return answer;
   }
   py::Ref<> alive = py::borrow(self_);
   if (!send(data, view.data(), static_cast<std::size_t>(view.size()))) {
@@ -93,13 +90,9 @@ PyObject* Stream::write(PyObject* data) {
 // What cannot be sent, a memoryview with gaps, is an error of sending in asyncio: it is fatal for the connection.
 PyObject* Stream::refuse_to_send() {
   py::Ref<> exc = py::take_error();
-  switch (accepts("write")) {
-    case Accept::refused:
-      return nullptr;
-    case Accept::ignored:
-      Py_RETURN_NONE;
-    case Accept::yes:
-      break;
+  PyObject* answer = nullptr;
+  if (!accepts("write", &answer)) {
+    return answer;
   }
   if (!fatal_error(exc.get(), "Fatal write error on socket transport")) {
     return nullptr;
@@ -112,13 +105,9 @@ PyObject* Stream::writelines(PyObject* chunks) {
   if (!items) {
     return nullptr;
   }
-  switch (accepts(py::kWritelinesJoins ? "write" : "writelines")) {
-    case Accept::refused:
-      return nullptr;
-    case Accept::ignored:
-      Py_RETURN_NONE;
-    case Accept::yes:
-      break;
+  PyObject* answer = nullptr;
+  if (!accepts(py::kWritelinesJoins ? "write" : "writelines", &answer)) {
+    return answer;
   }
   py::Ref<> alive = py::borrow(self_);
   // All are taken before one is sent: what is wrong with the last one must not leave half of them on the wire.
