@@ -106,3 +106,7 @@ async def getnameinfo(self: _Loop, sockaddr: tuple[Any, ...], flags: int = 0) ->
         return socket.getnameinfo(sockaddr, flags)
     names: tuple[str, str] = await self.run_in_executor(None, socket.getnameinfo, sockaddr, flags)
     return names
+
+
+for _function in (getaddrinfo, getnameinfo):  # methods of Loop, to whoever asks
+    _function.__module__, _function.__qualname__ = "uvpy._loop", f"Loop.{_function.__name__}"
