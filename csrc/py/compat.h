@@ -62,13 +62,15 @@ inline void put_raised(PyObject* exc) {
 #endif
 }
 
-// What C code, and the interpreter from 3.12 on, does for a call of a Python function.
-inline void set_vectorcall(PyObject* function, vectorcallfunc call) {
+// What C code, and the interpreter from 3.12 on, does for a call of a Python function. Gives what it did before.
+inline vectorcallfunc set_vectorcall(PyObject* function, vectorcallfunc call) {
+  vectorcallfunc before = reinterpret_cast<PyFunctionObject*>(function)->vectorcall;
 #if PY_VERSION_HEX >= 0x030C0000
   PyFunction_SetVectorcall(reinterpret_cast<PyFunctionObject*>(function), call);
 #else
   reinterpret_cast<PyFunctionObject*>(function)->vectorcall = call;
 #endif
+  return before;
 }
 
 inline bool is_finalizing() {

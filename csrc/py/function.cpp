@@ -13,11 +13,11 @@ namespace {
 
 using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-// A method with its first argument as self. Most have this convention and an object of the right type: no need to go
+// A method with its first argument, which is there, as self. Most have this convention and an object of the right type: no need to go
 // through the descriptor, which looks at both again.
 PyObject* call_method_descriptor(PyObject* method, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-  if (Py_IS_TYPE(method, &PyMethodDescr_Type) && nargs > 0) [[likely]] {
+  if (Py_IS_TYPE(method, &PyMethodDescr_Type)) [[likely]] {
     const auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(method);
     const PyMethodDef* def = descriptor->d_method;
     if (def->ml_flags == (METH_FASTCALL | METH_KEYWORDS) &&
@@ -29,8 +29,14 @@ PyObject* call_method_descriptor(PyObject* method, PyObject* const* args, std::s
   return PyObject_Vectorcall(method, args, nargsf, kwnames);
 }
 
-// The vectorcall of the functions.
+// What CPython's own functions have, the same for all; known from the first one that is made ours.
+vectorcallfunc run_body = nullptr;
+
+// The vectorcall of the functions. Without a self by position it is given by keyword or missing: Python's business.
 PyObject* call_function(PyObject* function, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  if (PyVectorcall_NARGS(nargsf) == 0) [[unlikely]] {
+    return run_body(function, args, nargsf, kwnames);
+  }
   PyObject* cell = PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(function), 0);
   Ref<> method = borrow(PyCell_GET(cell));
   if (!method) {
@@ -63,7 +69,11 @@ struct StandIn {
 };
 
 PyObject* call_stand_in(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  return call_method_descriptor(state_of<StandIn>(self)->method.get(), args, nargsf, kwnames);
+  const auto* state = state_of<StandIn>(self);
+  if (PyVectorcall_NARGS(nargsf) == 0) [[unlikely]] {
+    return run_body(state->function.get(), args, nargsf, kwnames);
+  }
+  return call_method_descriptor(state->method.get(), args, nargsf, kwnames);
 }
 
 PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
@@ -100,7 +110,10 @@ PyObject* native_function(PyTypeObject* stand_in_type, PyObject* function, PyObj
     PyErr_SetString(PyExc_TypeError, "a function that is a closure over its method alone is required");
     return nullptr;
   }
-  set_vectorcall(function, &call_function);
+  vectorcallfunc before = set_vectorcall(function, &call_function);
+  if (before != &call_function) {
+    run_body = before;
+  }
   if (!kRunsBodiesOfFunctions) {
     return Py_NewRef(function);
   }
