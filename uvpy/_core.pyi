@@ -282,6 +282,9 @@ class _Handle(asyncio.Handle):
 
     def _run(self) -> None: ...
     def _repr_info(self) -> list[str]: ...
+    def __copy__(self) -> asyncio.Handle:
+        """A handle of asyncio's own type with the same attributes, which is not scheduled."""
+
 
 @final
 class Handle(_Handle):

@@ -64,8 +64,17 @@ class _Watches:
         return selectors.SelectorKey(fileobj, fd, events, (reader, writer))
 
     def select(self, timeout: float | None = None) -> NoReturn:
-        """RuntimeError: code that polls by itself (nest_asyncio) would take the loop's events away."""
-        raise RuntimeError("uvpy's loop polls natively: it cannot be driven through a selector, as nest_asyncio does")
+        """RuntimeError: code that polls by itself would take the loop's events away."""
+        raise RuntimeError("uvpy's loop polls natively: it cannot be driven through a selector")
+
+
+class _NotNestable:
+    """What nest_asyncio and its copies ask a loop for before they replace its inside, which ours has in C++."""
+
+    def __get__(self, loop: Loop | None, kind: type[Loop]) -> NoReturn:
+        if loop is None:
+            raise AttributeError("_nest_patched")
+        raise ValueError(f"Can't patch loop of type {kind}: it polls natively, and nothing but itself can run it")
 
 
 class _WakeupEnd:
@@ -130,13 +139,18 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
                 else _unix_events._ThreadedChildWatcher()
             )
 
+    _nest_patched = _NotNestable()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "_nest_patched"]
+
     def close(self) -> None:
         """Close the loop: drop what is scheduled, close what is open. RuntimeError while it runs."""
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        asyncio.BaseEventLoop.close(self)
+        super().close()  # not by asyncio's module, which may be empty at the interpreter's end
         if not sys.is_finalizing():
             for sig in list(self._signal_handlers):
                 self.remove_signal_handler(sig)
