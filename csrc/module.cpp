@@ -17,7 +17,9 @@
 #include "net/unix.h"
 #include "net/write_pipe.h"
 #include "process/process.h"
+#include "py/args.h"
 #include "py/compat.h"
+#include "py/function.h"
 #include "py/method.h"
 #include "py/ref.h"
 #include "state.h"
@@ -46,7 +48,25 @@ PyObject* after_fork_in_child(PyObject* module, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* native_function(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"function", "method"};
+  PyObject* given[2];
+  if (!py::parse({"native_function", kNames, 2, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  return py::native_function(state_of_module(module)->stand_in_type, given[0], given[1]);
+}
+
+PyObject* remember_hooks(PyObject* module, PyObject* type) {
+  if (!core::remember_hooks(state_of_module(module), type)) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
+    py::function<&native_function>("native_function", "Make a function call a method; gives what a class is to have."),
+    {"remember_hooks", &remember_hooks, METH_O, "Take the methods of a class as those that nobody has overridden."},
     {"before_fork", &before_fork, METH_NOARGS, "For os.register_at_fork(before=)."},
     {"after_fork_in_child", &after_fork_in_child, METH_NOARGS, "For os.register_at_fork(after_in_child=)."},
     // What uvpy.Loop asks of net, which core does not know.
@@ -66,7 +86,8 @@ PyMethodDef functions[] = {
 };
 
 bool add_types(PyObject* module, ModuleState* state) {
-  state->loop_type = core::make_loop_type(module);
+  state->stand_in_type = py::make_stand_in_type(module);
+  state->loop_type = state->stand_in_type != nullptr ? core::make_loop_type(module) : nullptr;
   state->handle_type = state->loop_type != nullptr ? core::make_handle_type(module) : nullptr;
   state->timer_type = state->handle_type != nullptr ? core::make_timer_type(module, state->handle_type) : nullptr;
   state->thread_safe_handle_type =
@@ -87,7 +108,8 @@ bool add_types(PyObject* module, ModuleState* state) {
          PyModule_AddType(module, state->unix_transport_type) == 0 &&
          PyModule_AddType(module, state->udp_transport_type) == 0 &&
          PyModule_AddType(module, state->read_pipe_type) == 0 &&
-         PyModule_AddType(module, state->write_pipe_type) == 0 && core::remember_hooks(state);
+         PyModule_AddType(module, state->write_pipe_type) == 0 &&
+         core::remember_hooks(state, reinterpret_cast<PyObject*>(state->loop_type));
 }
 
 // What build_info() shows of the C++ side.

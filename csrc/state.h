@@ -88,7 +88,6 @@ class Loop;
   X(peername)                       \
   X(pidfd_open)                     \
   X(pipe)                           \
-  X(protocol)                       \
   X(resume_writing)                 \
   X(returncode)                     \
   X(sendto)                         \
@@ -100,7 +99,6 @@ class Loop;
   X(sockname)                       \
   X(source_traceback)               \
   X(time)                           \
-  X(transport)                      \
   X(warn_on_full_buffer)            \
   X(warning)
 
@@ -157,6 +155,7 @@ struct ModuleState {
   PyObject* own_call_later;
   bool format_takes_debug;  // _format_callback_source(func, args, *, debug=), in newer versions
 
+  PyTypeObject* stand_in_type;  // of functions, before 3.12
   PyTypeObject* loop_type;
   PyTypeObject* handle_type;
   PyTypeObject* timer_type;

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import Context
 from enum import Enum
 from traceback import StackSummary
+from types import FunctionType, MethodDescriptorType
 from typing import (
     Any,
     ClassVar,
@@ -277,9 +278,9 @@ class Loop:
 # Derived from asyncio's classes for the checker only: at run time the types are our own, and `__class__` gives
 # asyncio's, so that isinstance() holds.
 
-@final
-class Handle(asyncio.Handle):
-    """A callback scheduled on a uvpy loop: an asyncio.Handle to isinstance(). Cannot be made by hand."""
+@type_check_only
+class _Handle(asyncio.Handle):
+    """What the three kinds of handles share."""
 
     @property
     def _callback(self) -> Callable[..., object] | None: ...
@@ -302,21 +303,18 @@ class Handle(asyncio.Handle):
 
     def _run(self) -> None: ...
     def _repr_info(self) -> list[str]: ...
+    def __copy__(self) -> asyncio.Handle:
+        """A handle of asyncio's own type with the same attributes, which is not scheduled."""
+
 
 @final
-class Timer(asyncio.TimerHandle):
+class Handle(_Handle):
+    """A callback scheduled on a uvpy loop: an asyncio.Handle to isinstance(). Cannot be made by hand."""
+
+@final
+class Timer(_Handle, asyncio.TimerHandle):
     """A timer of a uvpy loop: an asyncio.TimerHandle to isinstance(). Cannot be made by hand."""
 
-    @property
-    def _callback(self) -> Callable[..., object] | None: ...
-    @property
-    def _loop(self) -> Loop: ...
-    @property
-    def _context(self) -> Context | None: ...
-    @property
-    def _source_traceback(self) -> StackSummary | None: ...
-    @property
-    def _repr(self) -> str | None: ...
     @property
     def _when(self) -> float: ...
     @property
@@ -332,44 +330,19 @@ class Timer(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Cancel the timer, which frees its memory at once. Calling it again, or after the run, does nothing."""
 
-    def cancelled(self) -> bool:
-        """Whether the timer was cancelled."""
-
     def when(self) -> float:
         """The deadline in seconds of loop.time(), the very object that was given to call_at()."""
 
-    def get_context(self) -> Context:
-        """The context that the callback runs in. On every version of Python; asyncio has it from 3.12 on."""
-
-    def _run(self) -> None: ...
-    def _repr_info(self) -> list[str]: ...
-
 @final
 @type_check_only
-class ThreadSafeHandle(asyncio.Handle):
+class ThreadSafeHandle(_Handle):
     """What call_soon_threadsafe() gives from Python 3.14 on. The module keeps the type to itself."""
 
-    @property
-    def _callback(self) -> Callable[..., object] | None: ...
-    @property
-    def _loop(self) -> Loop: ...
-    @property
-    def _context(self) -> Context | None: ...
-    @property
-    def _source_traceback(self) -> StackSummary | None: ...
-    @property
-    def _repr(self) -> str | None: ...
     def cancel(self) -> None:
         """Cancel the callback; in a thread other than the loop's, wait for it where it runs just now."""
 
     def cancelled(self) -> bool:
         """Whether the callback was cancelled; waits as cancel() does."""
-
-    def get_context(self) -> Context:
-        """The context that the callback runs in."""
-
-    def _run(self) -> None: ...
-    def _repr_info(self) -> list[str]: ...
 
 @type_check_only
 class _Transport(_FlowControlMixin):
@@ -718,6 +691,14 @@ def watch_child(loop: Loop, transport: Any, pid: int, by_thread: bool = False) -
 
 def children(loop: Loop) -> list[Process]:
     """The children that a loop watches."""
+def native_function(function: FunctionType, method: MethodDescriptorType) -> FunctionType:
+    """Make a function that is a closure over a method alone call it without running its body; for uvpy._native.
+
+    Gives what a class is to have in its place: the function, or, before Python 3.12, what stands for it. TypeError.
+    """
+
+def remember_hooks(kind: type[Loop], /) -> None:
+    """Take the methods of a class as those that nobody has overridden."""
 
 def before_fork() -> None:
     """For os.register_at_fork(before=): send what was gathered."""

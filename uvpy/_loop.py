@@ -25,7 +25,7 @@ from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _core, _process
+from . import _core, _dns, _native, _process
 
 # What is borrowed has asyncio's own classes for `self`; it works on any loop with the same hooks.
 _selector_events: Any = selector_events
@@ -73,8 +73,17 @@ class _Watches:
         return selectors.SelectorKey(fileobj, fd, events, (reader, writer))
 
     def select(self, timeout: float | None = None) -> NoReturn:
-        """RuntimeError: code that polls by itself (nest_asyncio) would take the loop's events away."""
-        raise RuntimeError("uvpy's loop polls natively: it cannot be driven through a selector, as nest_asyncio does")
+        """RuntimeError: code that polls by itself would take the loop's events away."""
+        raise RuntimeError("uvpy's loop polls natively: it cannot be driven through a selector")
+
+
+class _NotNestable:
+    """What nest_asyncio and its copies ask a loop for before they replace its inside, which ours has in C++."""
+
+    def __get__(self, loop: Loop | None, kind: type[Loop]) -> NoReturn:
+        if loop is None:
+            raise AttributeError("_nest_patched")
+        raise ValueError(f"Can't patch loop of type {kind}: it polls natively, and nothing but itself can run it")
 
 
 class _WakeupEnd:
@@ -144,13 +153,18 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
                 else _unix_events._ThreadedChildWatcher()
             )
 
+    _nest_patched = _NotNestable()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "_nest_patched"]
+
     def close(self) -> None:
         """Close the loop: drop what is scheduled, close what is open. RuntimeError while it runs."""
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        asyncio.BaseEventLoop.close(self)
+        super().close()  # not by asyncio's module, which may be empty at the interpreter's end
         _process.leave_children(self)
         if not sys.is_finalizing():
             for sig in list(self._signal_handlers):
@@ -361,6 +375,11 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
 
     _make_subprocess_transport = _process.make_subprocess_transport
     _child_watcher_callback = getattr(_Unix, "_child_watcher_callback", None)  # for a program's own child watcher
+    # -- names
+
+    if not TYPE_CHECKING:  # for checkers they are AbstractEventLoop's
+        getaddrinfo = _dns.getaddrinfo
+        getnameinfo = _dns.getnameinfo
 
     # -- signals: asyncio's checks and texts, our recording
 
@@ -440,3 +459,7 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         sock_accept = _Selector.sock_accept
         create_unix_connection = _Unix.create_unix_connection
         create_unix_server = _Unix.create_unix_server
+
+
+_native.put_functions(Loop, _core.Loop)
+_core.remember_hooks(Loop)

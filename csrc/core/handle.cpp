@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "core/handle.h"
 
+#include <iterator>
+
 #include <cstddef>
 
 #include "core/debug.h"
@@ -224,6 +226,25 @@ PyObject* ThreadSafeHandle::get_thread_safe_class() {
                                                                : state.asyncio_handle);
 }
 
+// As asyncio's own: a handle, here of asyncio's type, that has all the attributes and is not scheduled.
+PyObject* Handle::copy() {
+  const ModuleState& state = loop().state();
+  const bool is_timer = Py_IS_TYPE(object(), state.timer_type);
+  PyObject* kind = is_timer ? state.asyncio_timer_handle : state.asyncio_handle;
+  py::Ref<> made = py::steal(PyObject_CallMethod(kind, "__new__", "O", kind));
+  // The last two are a timer's.
+  static constexpr const char* kNames[] = {"_callback", "_args",    "_cancelled", "_loop",     "_source_traceback",
+                                           "_repr",     "_context", "_when",      "_scheduled"};
+  const std::size_t count = std::size(kNames) - (is_timer ? 0 : 2);
+  for (std::size_t i = 0; made && i < count; ++i) {
+    py::Ref<> value = py::steal(PyObject_GetAttrString(object(), kNames[i]));
+    if (!value || PyObject_SetAttrString(made.get(), kNames[i], value.get()) < 0) {
+      return nullptr;
+    }
+  }
+  return made.release();
+}
+
 // ---- tables
 
 PyObject* handle_repr(PyObject* self) {
@@ -254,6 +275,7 @@ PyMethodDef methods[] = {
     py::method<&Handle::get_context>("get_context", "The contextvars.Context that the callback runs in."),
     py::method<&Handle::run_method>("_run", "Run the callback now, as the loop would."),
     py::method<&Handle::repr_info>("_repr_info", "The parts of the repr."),
+    py::method<&Handle::copy>("__copy__", "A handle of asyncio's own type that is not scheduled."),
     {nullptr, nullptr, 0, nullptr},
 };
 

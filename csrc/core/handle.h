@@ -45,6 +45,7 @@ class Handle {
   PyObject* run_method();
   PyObject* get_context();
   PyObject* repr_info();
+  PyObject* copy();
   PyObject* get_callback();
   PyObject* get_args();
   PyObject* get_cancelled();

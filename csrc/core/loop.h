@@ -307,7 +307,7 @@ struct LoopList {
 // The Loop in an argument of one of the module's functions; null with TypeError set.
 Loop* loop_of(PyObject* module, PyObject* object);
 PyTypeObject* make_loop_type(PyObject* module);
-// The unbound methods that overridden() compares with; fills the state. False with an exception set.
-bool remember_hooks(ModuleState* state);
+// Takes what overridden() compares with from a class: uvpy.Loop, once it is made. False with an exception set.
+bool remember_hooks(ModuleState* state, PyObject* type);
 
 }  // namespace uvpy::core

@@ -272,12 +272,11 @@ Loop* loop_of(PyObject* module, PyObject* object) {
   return py::state_of<Loop>(object);
 }
 
-bool remember_hooks(ModuleState* state) {
-  auto* type = reinterpret_cast<PyObject*>(state->loop_type);
-  state->own_time = PyObject_GetAttr(type, state->names.time);
-  state->own_call_soon = PyObject_GetAttr(type, state->names.call_soon);
-  state->own_call_at = PyObject_GetAttr(type, state->names.call_at);
-  state->own_call_later = PyObject_GetAttr(type, state->names.call_later);
+bool remember_hooks(ModuleState* state, PyObject* type) {
+  Py_XSETREF(state->own_time, PyObject_GetAttr(type, state->names.time));
+  Py_XSETREF(state->own_call_soon, PyObject_GetAttr(type, state->names.call_soon));
+  Py_XSETREF(state->own_call_at, PyObject_GetAttr(type, state->names.call_at));
+  Py_XSETREF(state->own_call_later, PyObject_GetAttr(type, state->names.call_later));
   return state->own_time != nullptr && state->own_call_soon != nullptr && state->own_call_at != nullptr &&
          state->own_call_later != nullptr;
 }

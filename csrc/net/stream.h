@@ -65,8 +65,8 @@ class Stream : public Duplex {
   void queue_read();
 
   // ---- writing
-  enum class Accept { yes, ignored, refused };
-  Accept accepts(const char* function);
+  // Whether data may be written now; if not, `answer` (null before) is what the method of that name returns.
+  bool accepts(const char* function, PyObject** answer);
   PyObject* refuse_to_send();
   bool gathers_now();
   bool send(PyObject* object, const char* data, std::size_t size);

@@ -34,19 +34,22 @@ constexpr unsigned kGatherMost = 4;
 
 // ---- taking data in
 
-Stream::Accept Stream::accepts(const char* function) {
+bool Stream::accepts(const char* function, PyObject** answer) {
   if (eof_) {
     PyErr_Format(PyExc_RuntimeError, "Cannot call %s() after write_eof()", function);
-    return Accept::refused;
+    return false;
   }
   if (empty_waiter_) {
     PyErr_Format(PyExc_RuntimeError, "unable to %s; sendfile is in progress", function);
-    return Accept::refused;
+    return false;
   }
   if (conn_lost_ > 0) {
-    return count_lost_write() ? Accept::ignored : Accept::refused;
+    if (count_lost_write()) {
+      *answer = Py_NewRef(Py_None);
+    }
+    return false;
   }
-  return Accept::yes;
+  return true;
 }
 
 PyObject* Stream::write(PyObject* data) {
@@ -61,13 +64,9 @@ PyObject* Stream::write(PyObject* data) {
   if (view.size() == 0 && !eof_ && !empty_waiter_) {
     Py_RETURN_NONE;
   }
-  switch (accepts("write")) {
-    case Accept::refused:
-      return nullptr;
-    case Accept::ignored:
-      Py_RETURN_NONE;
-    case Accept::yes:
-      break;
+  PyObject* answer = nullptr;
+  if (!accepts("write", &answer)) {
+    return answer;
   }
   py::Ref<> alive = py::borrow(self_);
   if (!send(data, view.data(), static_cast<std::size_t>(view.size()))) {
@@ -79,13 +78,9 @@ PyObject* Stream::write(PyObject* data) {
 // What cannot be sent, a memoryview with gaps, is an error of sending in asyncio: it is fatal for the connection.
 PyObject* Stream::refuse_to_send() {
   py::Ref<> exc = py::take_error();
-  switch (accepts("write")) {
-    case Accept::refused:
-      return nullptr;
-    case Accept::ignored:
-      Py_RETURN_NONE;
-    case Accept::yes:
-      break;
+  PyObject* answer = nullptr;
+  if (!accepts("write", &answer)) {
+    return answer;
   }
   if (!fatal_error(exc.get(), "Fatal write error on socket transport")) {
     return nullptr;
@@ -98,13 +93,9 @@ PyObject* Stream::writelines(PyObject* chunks) {
   if (!items) {
     return nullptr;
   }
-  switch (accepts(py::kWritelinesJoins ? "write" : "writelines")) {
-    case Accept::refused:
-      return nullptr;
-    case Accept::ignored:
-      Py_RETURN_NONE;
-    case Accept::yes:
-      break;
+  PyObject* answer = nullptr;
+  if (!accepts(py::kWritelinesJoins ? "write" : "writelines", &answer)) {
+    return answer;
   }
   py::Ref<> alive = py::borrow(self_);
   // All are taken before one is sent: what is wrong with the last one must not leave half of them on the wire.

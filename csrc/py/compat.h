@@ -34,6 +34,8 @@ inline constexpr const char* kNotData = PY_VERSION_HEX >= 0x030E0000
                                             : "data argument must be a bytes-like object, not %R";
 // asyncio waits for a child in a thread by default up to 3.11, and by a pidfd since: the texts in its log differ.
 inline constexpr bool kChildrenByThread = PY_VERSION_HEX < 0x030C0000;
+// The interpreters before 3.12 run the body of a function without asking for its vectorcall.
+inline constexpr bool kRunsBodiesOfFunctions = PY_VERSION_HEX < 0x030C0000;
 // BaseEventLoop.create_task's parameters, as inspect.signature() shows them.
 inline constexpr const char* kCreateTaskDoc =
     PY_VERSION_HEX >= 0x030E0000 ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine as an asyncio.Task, "
@@ -71,6 +73,17 @@ inline void put_raised(PyObject* exc) {
   PyObject* type = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exc)));
   PyErr_Restore(type, exc, PyException_GetTraceback(exc));
 #endif
+}
+
+// What C code, and the interpreter from 3.12 on, does for a call of a Python function. Gives what it did before.
+inline vectorcallfunc set_vectorcall(PyObject* function, vectorcallfunc call) {
+  vectorcallfunc before = reinterpret_cast<PyFunctionObject*>(function)->vectorcall;
+#if PY_VERSION_HEX >= 0x030C0000
+  PyFunction_SetVectorcall(reinterpret_cast<PyFunctionObject*>(function), call);
+#else
+  reinterpret_cast<PyFunctionObject*>(function)->vectorcall = call;
+#endif
+  return before;
 }
 
 inline bool is_finalizing() {

@@ -1,5 +1,6 @@
 // make_type<T>: a heap type for a boxed class. What every type has (dealloc, traverse, clear, finalizer, the places of
-// the weak reference list and the dict) comes from T; a type file gives the rest.
+// the weak reference list and the dict) comes from T; a type file gives the rest. A T with kVectorcall has its
+// vectorcallfunc as its first member.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -38,6 +39,11 @@ PyTypeObject* make_type(PyObject* module, const TypeParts& parts) {
       {"__dictoffset__", T_PYSSIZET, offsetof(Object<T>, dict), READONLY, nullptr},
       {nullptr, 0, 0, 0, nullptr},
   };
+  static PyMemberDef weakrefs_and_vectorcall[] = {
+      {"__weaklistoffset__", T_PYSSIZET, offsetof(Object<T>, weakrefs), READONLY, nullptr},
+      {"__vectorcalloffset__", T_PYSSIZET, offsetof(Object<T>, state), READONLY, nullptr},
+      {nullptr, 0, 0, 0, nullptr},
+  };
   static_assert(T::kWeakrefs || !T::kDict);
   constexpr std::size_t kRoom = 24;
   PyType_Slot slots[kRoom];
@@ -49,7 +55,10 @@ PyTypeObject* make_type(PyObject* module, const TypeParts& parts) {
   if constexpr (T::kFinalizer) {
     slots[count++] = {Py_tp_finalize, reinterpret_cast<void*>(&Slots<T>::finalize)};
   }
-  if constexpr (T::kDict) {
+  if constexpr (requires { T::kVectorcall; }) {
+    static_assert(T::kWeakrefs && !T::kDict);
+    slots[count++] = {Py_tp_members, weakrefs_and_vectorcall};
+  } else if constexpr (T::kDict) {
     slots[count++] = {Py_tp_members, weakrefs_and_dict};
   } else if constexpr (T::kWeakrefs) {
     slots[count++] = {Py_tp_members, weakrefs};

@@ -15,32 +15,11 @@ import warnings
 
 import pytest
 
-from support.drive import eventually, run, run_until_stopped, start_thread, turn, turns
+from support.drive import eventually, run_until_stopped, start_thread, turn, turn_until, turns
 from support.peers import KB, MB, is_open, pattern, reset, same
-from support.protocols import Buffered, HalfOpen, Recorder, stuff, wire
+from support.protocols import Buffered, HalfOpen, Recorder, connect, finish, stuff, wire
 
 EXITS = [SystemExit, KeyboardInterrupt]
-
-
-def connect(loop, sockets, factory=Recorder, tcp=False):
-    """(transport, protocol, blocking peer socket) of a loop that does not run."""
-    ours, theirs = sockets.pair(tcp=tcp)
-    transport, protocol = run(loop, loop.create_connection(factory, sock=ours))
-    theirs.settimeout(5)
-    return transport, protocol, theirs
-
-
-def turn_until(loop, condition):
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        turn(loop)
-
-
-def finish(loop, transport, protocol):
-    transport.abort()
-    turn_until(loop, lambda: "lost" in protocol.events)
-    assert protocol.events.count("lost") == 1
 
 
 # ---- exits

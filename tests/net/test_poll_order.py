@@ -8,31 +8,9 @@ import time
 
 import pytest
 
-from support.drive import run, run_until_stopped, turn
+from support.drive import run, run_until_stopped, turn, turn_until
 from support.peers import KB, MB
-from support.protocols import Buffered, Recorder, stuff
-
-
-def connect(loop, sockets, factory=Recorder, tcp=False):
-    """(transport, protocol, blocking peer socket) of a loop that does not run."""
-    ours, theirs = sockets.pair(tcp=tcp)
-    transport, protocol = run(loop, loop.create_connection(factory, sock=ours))
-    theirs.settimeout(5)
-    return transport, protocol, theirs
-
-
-def turn_until(loop, condition):
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        turn(loop)
-
-
-def finish(loop, transport, protocol):
-    transport.abort()
-    turn_until(loop, lambda: "lost" in protocol.events)
-    assert protocol.events.count("lost") == 1
-
+from support.protocols import Buffered, Recorder, connect, finish, stuff
 
 # ---- what is called in the poll, and what it schedules
 

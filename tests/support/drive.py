@@ -25,6 +25,14 @@ def turn(loop, times=1):
         loop.run_forever()
 
 
+def turn_until(loop, condition, limit=LIMIT):
+    """Run iterations of a loop that is not running until `condition()` is true."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        turn(loop)
+
+
 def run_until_stopped(loop, limit=LIMIT):
     """run_forever() that fails instead of hanging when nobody stops it."""
     late = []

@@ -5,7 +5,7 @@ end.
 import asyncio
 import contextlib
 
-from support.drive import LIMIT, turns
+from support.drive import LIMIT, run, turn_until, turns
 from support.peers import KB, MB
 
 
@@ -128,6 +128,21 @@ async def wire(sockets, factory=Recorder, side="client"):
         yield Wire(transport, protocol, peer)
     finally:
         await drop(transport)
+
+
+def connect(loop, sockets, factory=Recorder, tcp=False):
+    """(transport, protocol, blocking peer socket) of a loop that does not run."""
+    ours, theirs = sockets.pair(tcp=tcp)
+    transport, protocol = run(loop, loop.create_connection(factory, sock=ours))
+    theirs.settimeout(5)
+    return transport, protocol, theirs
+
+
+def finish(loop, transport, protocol):
+    """Abort a transport of a loop that does not run, and see its one end."""
+    transport.abort()
+    turn_until(loop, lambda: "lost" in protocol.events)
+    assert protocol.events.count("lost") == 1
 
 
 async def drop(transport):
