@@ -83,6 +83,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(tcp_transport_type);
   Py_VISIT(unix_transport_type);
   Py_VISIT(listener_type);
+  Py_VISIT(sock_call_type);
   return 0;
 }
 
@@ -110,6 +111,7 @@ void ModuleState::clear() {
   Py_CLEAR(tcp_transport_type);
   Py_CLEAR(unix_transport_type);
   Py_CLEAR(listener_type);
+  Py_CLEAR(sock_call_type);
 }
 
 }  // namespace uvpy

@@ -24,6 +24,8 @@ class Loop;
   X(_asyncgen_firstiter_hook)       \
   X(_abandon)                       \
   X(_accept_ready)                  \
+  X(_add_reader)                    \
+  X(_add_writer)                    \
   X(_attach)                        \
   X(_close_deferred)                \
   X(_drained)                       \
@@ -36,6 +38,7 @@ class Loop;
   X(_call_connection_lost)          \
   X(_cancelled)                     \
   X(_check_callback)                \
+  X(_check_ssl_socket)              \
   X(_decref_socketios)              \
   X(_deliver_unread)                \
   X(_detach)                        \
@@ -49,12 +52,14 @@ class Loop;
   X(_run_forever_setup)             \
   X(_set_coroutine_origin_tracking) \
   X(_start_reading)                 \
+  X(accept)                         \
   X(buffer_updated)                 \
   X(call_at)                        \
   X(call_exception_handler)         \
   X(call_later)                     \
   X(call_soon)                      \
   X(call_soon_threadsafe)           \
+  X(connect)                        \
   X(connection_lost)                \
   X(connection_made)                \
   X(context)                        \
@@ -68,6 +73,8 @@ class Loop;
   X(exception)                      \
   X(fileno)                         \
   X(get_buffer)                     \
+  X(getsockopt)                     \
+  X(gettimeout)                     \
   X(handle)                         \
   X(ident)                          \
   X(is_closing)                     \
@@ -78,7 +85,14 @@ class Loop;
   X(pause_writing)                  \
   X(peername)                       \
   X(protocol)                       \
+  X(recv)                           \
+  X(recv_into)                      \
+  X(recvfrom)                       \
+  X(recvfrom_into)                  \
+  X(result)                         \
   X(resume_writing)                 \
+  X(send)                           \
+  X(sendto)                         \
   X(setblocking)                    \
   X(set_exception)                  \
   X(set_result)                     \
@@ -105,7 +119,9 @@ class Loop;
   X(flow_control_mixin, "asyncio.transports", "_FlowControlMixin")                  \
   X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
   X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
+  X(sendfile_not_available, "asyncio.exceptions", "SendfileNotAvailableError")      \
   X(socket_type, "socket", "socket")                                                \
+  X(c_socket_type, "_socket", "socket")                                             \
   X(set_wakeup_fd, "signal", "set_wakeup_fd")                                       \
   X(main_thread, "threading", "main_thread")                                        \
   X(getswitchinterval, "sys", "getswitchinterval")                                  \
@@ -116,6 +132,12 @@ class Loop;
 // The switch interval is the interpreter's: how many loops wait with the short one (core/gil).
 struct SwitchInterval {
   int waiting = 0;
+};
+
+// Whether socket.socket has the methods that it was born with, as of that version of the class (core/sock).
+struct PlainSocket {
+  unsigned tag = 0;
+  bool is_plain = false;
 };
 
 struct ModuleState {
@@ -148,9 +170,11 @@ struct ModuleState {
   PyTypeObject* tcp_transport_type;
   PyTypeObject* unix_transport_type;
   PyTypeObject* listener_type;
+  PyTypeObject* sock_call_type;
 
   core::Loop* loops;  // all that are not deallocated
   SwitchInterval switch_interval;
+  PlainSocket plain_socket;
 
   // Fills names and imports; the types are module.cpp's business. False with an exception set.
   bool fill();

@@ -38,7 +38,8 @@ int PollSet::watch(int fd, unsigned before, unsigned wanted, bool* anew) {
   epoll_event event{};
   event.data.fd = fd;
   event.events = ((wanted & kReadable) != 0 ? static_cast<unsigned>(EPOLLIN) : 0U) |
-                 ((wanted & kWritable) != 0 ? static_cast<unsigned>(EPOLLOUT) : 0U);
+                 ((wanted & kWritable) != 0 ? static_cast<unsigned>(EPOLLOUT) : 0U) |
+                 ((wanted & kEdge) != 0 ? static_cast<unsigned>(EPOLLET) : 0U);
   if (wanted == 0) {
     epoll_ctl(fd_, EPOLL_CTL_DEL, fd, &event);
     return 0;
@@ -86,7 +87,8 @@ int PollSet::watch(int fd, unsigned before, unsigned wanted, bool*) {
       continue;
     }
     struct kevent change;
-    EV_SET(&change, fd, side == kReadable ? EVFILT_READ : EVFILT_WRITE, add ? EV_ADD : EV_DELETE, 0, 0, nullptr);
+    const unsigned short how = !add ? EV_DELETE : (wanted & kEdge) != 0 ? EV_ADD | EV_CLEAR : EV_ADD;
+    EV_SET(&change, fd, side == kReadable ? EVFILT_READ : EVFILT_WRITE, how, 0, 0, nullptr);
     if (kevent(fd_, &change, 1, nullptr, 0, nullptr) < 0 && add) {
       failed = errno;
     }

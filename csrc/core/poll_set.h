@@ -9,6 +9,8 @@ namespace uvpy::core {
 
 inline constexpr unsigned kReadable = 1;
 inline constexpr unsigned kWritable = 2;
+// Beside the sides: a report when a side becomes ready, and not again for as long as it is.
+inline constexpr unsigned kEdge = 4;
 
 struct PollEvent {
   int fd;
