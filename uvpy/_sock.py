@@ -22,8 +22,7 @@ _unix_events: Any = unix_events
 
 # Newer versions of asyncio leave the file's position at the offset also where nothing was sent.
 _SEEKS_ALWAYS = (
-    "total_sent"
-    not in inspect.signature(_unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos).parameters
+    "total_sent" not in inspect.signature(_unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos).parameters
 )
 
 
@@ -140,6 +139,8 @@ class SocketCalls:
             raise
 
     async def _sock_sendfile_native(self, sock: socket.socket, file: Any, offset: int, count: int | None) -> int:
+        if not hasattr(_unix_events.os, "sendfile"):
+            raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
         try:
             fileno = file.fileno()
         except (AttributeError, io.UnsupportedOperation):

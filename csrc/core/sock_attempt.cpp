@@ -47,6 +47,15 @@ int number_of(const ModuleState& state, PyObject* sock) {
 // What a system call of ours on a plain socket came to.
 enum class Raw { ok, again, failed, by_method };
 
+// The kernel would have us wait. A socket that blocks, or has a time-out, does so in asyncio, too.
+Raw not_now(const ModuleState& state, PyObject* sock) {
+  py::Ref<> timeout = py::call_method(sock, state.names.gettimeout);
+  if (!timeout) {
+    return Raw::failed;
+  }
+  return PyFloat_Check(timeout.get()) && PyFloat_AS_DOUBLE(timeout.get()) == 0 ? Raw::again : Raw::by_method;
+}
+
 Raw judge_raw(const ModuleState& state, PyObject* sock, Py_ssize_t count) {
   if (count >= 0) {
     return Raw::ok;
@@ -59,12 +68,7 @@ Raw judge_raw(const ModuleState& state, PyObject* sock, Py_ssize_t count) {
     py::raise_os_error(error);
     return Raw::failed;
   }
-  // A socket that blocks, or has a time-out, does so in asyncio, too.
-  py::Ref<> timeout = py::call_method(sock, state.names.gettimeout);
-  if (!timeout) {
-    return Raw::failed;
-  }
-  return PyFloat_Check(timeout.get()) && PyFloat_AS_DOUBLE(timeout.get()) == 0 ? Raw::again : Raw::by_method;
+  return not_now(state, sock);
 }
 
 Raw raw_recv(Loop& loop, const SockRequest& request, py::Ref<>* result) {
@@ -127,7 +131,7 @@ Raw raw_send(Loop& loop, SockRequest& request, py::Ref<>* result) {
   }
   request.sent += count;
   if (request.sent < request.total) {
-    return Raw::again;
+    return not_now(loop.state(), request.sock);
   }
   *result = py::borrow(Py_None);
   return Raw::ok;
@@ -144,7 +148,7 @@ py::Ref<> rest_of(const SockRequest& request) {
 }
 
 Attempt send_by_method(const ModuleState& state, SockRequest& request, py::Ref<>* result) {
-  py::Ref<> rest = request.waited ? rest_of(request) : py::borrow(request.first);
+  py::Ref<> rest = request.waited || request.sent > 0 ? rest_of(request) : py::borrow(request.first);
   if (!rest) {
     return Attempt::failed;
   }

@@ -38,8 +38,22 @@ int Watchers::arm(Loop& loop) {
   return started.ok() ? 0 : started.error();
 }
 
-int Watchers::tell_kernel(Loop& loop, int fd, unsigned before, unsigned wanted, bool* anew) {
-  return loop.is_foreign() ? 0 : set_.watch(fd, before, wanted, anew);  // a child leaves the parent's set alone
+// Tells the kernel what `next` wants: whose tag changes where the set has not known the descriptor, which `*anew` says
+// where it should have.
+int Watchers::tell_kernel(Loop& loop, int fd, Watch& next, bool* anew) {
+  if (loop.is_foreign()) {
+    return 0;  // a child leaves the parent's set alone
+  }
+  const unsigned wanted = next.wanted();
+  if (next.told == 0) {
+    ++next.tag;
+  }
+  int error = set_.watch(fd, next.tag, next.told, wanted, anew);
+  if (error == 0 && *anew) {
+    ++next.tag;
+    error = set_.watch(fd, next.tag, wanted, wanted);
+  }
+  return error;
 }
 
 // Tells the kernel what it does not know, after a change of `watch` that can only take away.
@@ -48,7 +62,9 @@ void Watchers::settle(Loop& loop, int fd, bool was_taken) {
   const unsigned wanted = watch.wanted();
   if (wanted != watch.told) {
     // A descriptor closed behind our back has left the set by itself.
-    tell_kernel(loop, fd, watch.told, wanted, nullptr);
+    if (!loop.is_foreign()) {
+      set_.watch(fd, watch.tag, watch.told, wanted);
+    }
     watch.told = wanted;
   }
   const bool is_taken = watch.taken() != 0;
@@ -94,20 +110,21 @@ bool Watchers::put(Loop& loop, int fd, unsigned side, PyObject* sock, py::Ref<>&
   bool anew = false;
   if (!is_known || next.told != wanted) {
     // The kernel first: a number that means nothing must not cost a table of its size.
-    const int error = tell_kernel(loop, fd, next.told, wanted, &anew);
+    const int error = tell_kernel(loop, fd, next, &anew);
     if (error != 0) {
       py::raise_os_error(error);
       return false;
     }
   }
   if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
-    tell_kernel(loop, fd, wanted, 0, nullptr);
+    set_.watch(fd, next.tag, wanted, 0);
     return false;
   }
   use(loop);
   auto& watch = table_[static_cast<std::size_t>(fd)];
   const bool was_taken = watch.taken() != 0;
   watch.told = wanted;
+  watch.tag = next.tag;
   // What was watched under that number before another file got it is over.
   py::Ref<> stale =
       anew ? py::steal(std::exchange(side == kReadable ? watch.writer : watch.reader, nullptr)) : py::Ref<>();
@@ -191,14 +208,14 @@ int Watchers::watch_native(Loop& loop, int fd, unsigned sides, Ready ready, void
   next.kept = nullptr;
   bool anew = false;
   if (!is_known || next.told != next.wanted()) {
-    const int error = tell_kernel(loop, fd, next.told, next.wanted(), &anew);
+    const int error = tell_kernel(loop, fd, next, &anew);
     if (error != 0) {
       return error;
     }
   }
   if (!table_.reserve(at + 1)) {
     PyErr_Clear();
-    tell_kernel(loop, fd, sides, next.told, nullptr);
+    set_.watch(fd, next.tag, sides, 0);
     return ENOMEM;
   }
   use(loop);
@@ -206,6 +223,7 @@ int Watchers::watch_native(Loop& loop, int fd, unsigned sides, Ready ready, void
   const bool was_taken = watch.taken() != 0;
   py::Ref<> forgotten = drop_kept(watch);
   watch.told = next.wanted();
+  watch.tag = next.tag;
   watch.ready = ready;
   watch.owner = owner;
   watch.sides = sides;
@@ -264,8 +282,8 @@ void Watchers::dispatch(Loop& loop) {
     for (int i = 0; i < count; ++i) {
       const auto& event = events[i];
       const auto at = static_cast<std::size_t>(event.fd);
-      if (at >= table_.capacity()) {
-        continue;
+      if (at >= table_.capacity() || table_[at].tag != event.tag) {
+        continue;  // of a file that is not this number's any more
       }
       // A native callback may change the table: nothing of it is kept across the call.
       if ((event.ready & table_[at].sides) != 0) {

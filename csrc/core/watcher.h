@@ -82,6 +82,7 @@ class Watchers {
     void* owner;
     unsigned sides;  // that the owner wants
     unsigned told;   // what the kernel was told
+    unsigned tag;    // with it, another one for each file that has had the number
     PyObject* kept;  // owned: a weak reference to the socket whose read side is kept watched
     // Who waits. A side kept for nobody is none: it must cost the loop no poll.
     unsigned taken() const {
@@ -102,7 +103,7 @@ class Watchers {
   bool put(Loop& loop, int fd, unsigned side, PyObject* sock, py::Ref<>&& handle);
   void settle(Loop& loop, int fd, bool was_taken);
   py::Ref<> drop_kept(Watch& watch);
-  int tell_kernel(Loop& loop, int fd, unsigned before, unsigned wanted, bool* anew);
+  int tell_kernel(Loop& loop, int fd, Watch& next, bool* anew);
   void dispatch(Loop& loop);
   void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
   static void on_poll(uv_poll_t* handle, int status, int events);
