@@ -57,7 +57,7 @@ PyMethodDef functions[] = {
     py::function<&core::sock_start<core::SockOp::sendto>>("sock_sendto", "sock_sendto(loop, sock, data, address)"),
     py::function<&core::sock_start<core::SockOp::connect>>("sock_connect", "sock_connect(loop, sock, address)"),
     py::function<&core::sock_sendfile>("sock_sendfile",
-                                       "sock_sendfile(loop, sock, fileno, offset, count, seeks_always)"),
+                                       "sock_sendfile(loop, sock, file, fileno, offset, count, seeks_always)"),
     // What uvpy.Loop asks of net, which core does not know.
     py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),

@@ -475,7 +475,7 @@ class SockCall:
     def release(self) -> Any:
         """Wait no more. An accepted connection that nobody gets is given back with its address; otherwise None."""
 
-    def __call__(self) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
 def sock_check(loop: Any, sock: socket.socket, /) -> None:
     """TypeError for a TLS socket; in debug mode ValueError for one that blocks. The others begin with the same."""
@@ -489,7 +489,7 @@ def sock_sendall(loop: Any, sock: socket.socket, data: Any, /) -> SockCall | Non
 def sock_sendto(loop: Any, sock: socket.socket, data: Any, address: Any, /) -> int | SockCall: ...
 def sock_connect(loop: Any, sock: socket.socket, address: Any, /) -> SockCall | None: ...
 def sock_sendfile(
-    loop: Any, sock: socket.socket, fileno: int, offset: int, count: int | None, seeks_always: bool, /
+    loop: Any, sock: socket.socket, file: Any, fileno: int, offset: int, count: int | None, seeks_always: bool, /
 ) -> int | SockCall:
     """Send a file from `offset`, `count` bytes or all. SendfileNotAvailableError where the system cannot."""
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The coroutines of sock_recv() and its siblings, and of a sendfile over a socket: a base of `uvpy.Loop`.
 
-Each hands its arguments to `uvpy._core`, which tries at once and gives the result or, where the socket has nothing or no
-room, a SockCall: its future is awaited here, and it is let go of when something else than its end comes out of that.
+Each hands its arguments to `uvpy._core`, which tries at once and gives the result or, where the socket has nothing or
+no room, a SockCall: its future is awaited here, and it is let go of when something else than its end comes out of that.
 What is checked, tried and waited for is native; only sock_connect(), which resolves names, does work of its own.
 """
 
@@ -12,7 +12,7 @@ import inspect
 import io
 import socket
 from asyncio import base_events, exceptions, unix_events
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _core
 from ._core import SockCall, sock_accept, sock_recv, sock_recv_into, sock_recvfrom, sock_recvfrom_into, sock_sendall
@@ -29,20 +29,17 @@ _SEEKS_ALWAYS = (
 class SocketCalls:
     """sock_recv() and its siblings of a loop."""
 
-    if TYPE_CHECKING:
-
-        async def _ensure_resolved(self, address: Any, **hints: Any) -> Any: ...
-
     async def sock_recv(self, sock: socket.socket, n: int) -> bytes:
         """Receive up to `n` bytes; b"" at the end. See asyncio.loop.sock_recv."""
         call = sock_recv(self, sock, n)
         if type(call) is not SockCall:
             return call
         try:
-            return await call.future
+            result: bytes = await call.future
         except BaseException:
             call.release()
             raise
+        return result
 
     async def sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
         """Receive into a writable buffer; how many bytes. See asyncio.loop.sock_recv_into."""
@@ -50,10 +47,11 @@ class SocketCalls:
         if type(call) is not SockCall:
             return call
         try:
-            return await call.future
+            result: int = await call.future
         except BaseException:
             call.release()
             raise
+        return result
 
     async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> Any:
         """Receive a datagram; its bytes and its sender's address. See asyncio.loop.sock_recvfrom."""
@@ -100,16 +98,18 @@ class SocketCalls:
         if type(call) is not SockCall:
             return call
         try:
-            return await call.future
+            result: int = await call.future
         except BaseException:
             call.release()
             raise
+        return result
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         """Connect to an address, whose host is resolved first. See asyncio.loop.sock_connect."""
         _core.sock_check(self, sock)
         if sock.family == socket.AF_INET or (_base_events._HAS_IPv6 and sock.family == socket.AF_INET6):
-            resolved = await self._ensure_resolved(
+            loop: Any = self
+            resolved = await loop._ensure_resolved(
                 address, family=sock.family, type=sock.type, proto=sock.proto, loop=self
             )
             _, _, _, _, address = resolved[0]
@@ -131,12 +131,13 @@ class SocketCalls:
         if type(call) is not SockCall:
             return call
         try:
-            return await call.future
+            result: tuple[socket.socket, Any] = await call.future
         except BaseException:
             lost = call.release()
             if lost is not None:
                 lost[0].close()
             raise
+        return result
 
     async def _sock_sendfile_native(self, sock: socket.socket, file: Any, offset: int, count: int | None) -> int:
         if not hasattr(_unix_events.os, "sendfile"):
@@ -145,11 +146,12 @@ class SocketCalls:
             fileno = file.fileno()
         except (AttributeError, io.UnsupportedOperation):
             raise exceptions.SendfileNotAvailableError("not a regular file") from None
-        call = _core.sock_sendfile(self, sock, fileno, offset, count, _SEEKS_ALWAYS)
+        call = _core.sock_sendfile(self, sock, file, fileno, offset, count, _SEEKS_ALWAYS)
         if type(call) is not SockCall:
             return call
         try:
-            return await call.future
+            result: int = await call.future
         except BaseException:
             call.release()
             raise
+        return result

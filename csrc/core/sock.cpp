@@ -186,8 +186,11 @@ PyObject* SockCall::release() {
   py::Ref<> future = std::move(future_);
   const bool waits = static_cast<bool>(handle_);
   stop_watching();
-  if (waits && request_.op == SockOp::sendfile && !leave_file_position(request_)) {
-    PyErr_Clear();  // what has thrown the coroutine out is what counts
+  if (waits && request_.op == SockOp::sendfile && first_) {
+    look_at_file(loop(), request_);
+    if (!leave_file_position(request_)) {
+      PyErr_Clear();  // what has thrown the coroutine out is what counts
+    }
   }
   const bool was_accept = request_.op == SockOp::accept;
   let_go();
@@ -299,10 +302,10 @@ template PyObject* sock_start<SockOp::sendall>(PyObject*, PyObject* const*, Py_s
 template PyObject* sock_start<SockOp::sendto>(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 template PyObject* sock_start<SockOp::connect>(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-// sock_sendfile(loop, sock, file number, offset, count, seeks_always)
+// sock_sendfile(loop, sock, file, its number, offset, count, seeks_always)
 PyObject* sock_sendfile(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject*) {
-  if (nargs != 6) {
-    PyErr_Format(PyExc_TypeError, "6 arguments are required, not %zd", nargs);
+  if (nargs != 7) {
+    PyErr_Format(PyExc_TypeError, "7 arguments are required, not %zd", nargs);
     return nullptr;
   }
   Loop* loop = loop_of(module, args[0]);
@@ -312,8 +315,8 @@ PyObject* sock_sendfile(PyObject* module, PyObject* const* args, Py_ssize_t narg
   long file = -1;
   long offset = 0;
   long count = 0;
-  if (!number_in(args[2], false, &file) || !number_in(args[3], false, &offset) ||
-      (args[4] != Py_None && !number_in(args[4], true, &count))) {
+  if (!number_in(args[3], false, &file) || !number_in(args[4], false, &offset) ||
+      (args[5] != Py_None && !number_in(args[5], true, &count))) {
     return nullptr;
   }
   struct stat found{};
@@ -330,10 +333,10 @@ PyObject* sock_sendfile(PyObject* module, PyObject* const* args, Py_ssize_t narg
   if (count == 0 && found.st_size == 0) {
     return PyLong_FromLong(0);  // an empty file
   }
-  SockRequest request{.op = SockOp::sendfile, .sock = args[1], .total = count};
+  SockRequest request{.op = SockOp::sendfile, .sock = args[1], .first = args[2], .total = count};
   request.file = static_cast<int>(file);
   request.offset = offset;
-  request.seeks_always = args[5] == Py_True;
+  request.seeks_always = args[6] == Py_True;
   py::Ref<> result = py::steal(SockCall::start(*loop, request));
   if (result && Py_TYPE(result.get()) == loop->state().sock_call_type) {
     return result.release();

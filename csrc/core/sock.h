@@ -35,14 +35,14 @@ enum class Attempt { done, again, failed };
 struct SockRequest {
   SockOp op;
   PyObject* sock = nullptr;
-  PyObject* first = nullptr;   // a size, a buffer, data, an address, a file's number
+  PyObject* first = nullptr;   // a size, a buffer, data, an address, a file
   PyObject* second = nullptr;  // an address or a size
   bool waited = false;         // the try is not the first one
   // sendall: bytes that are sent, of how many. sendfile: bytes sent, of how many or 0 for all.
   Py_ssize_t sent = 0;
   Py_ssize_t total = 0;
   // sendfile
-  int file = -1;
+  int file = -1;  // its number
   off_t offset = 0;
   bool seeks_always = false;  // also where nothing was sent
 
@@ -55,6 +55,8 @@ Attempt attempt(Loop& loop, SockRequest& request, py::Ref<>* result);
 // Whether a socket is exactly Python's own and nobody has replaced a method of it: then its system calls may be made
 // without it.
 bool is_plain_socket(ModuleState& state, PyObject* sock);
+// A sendfile that has waited: its file may be closed by now, and the number another's, to be left alone.
+void look_at_file(Loop& loop, SockRequest& request);
 // The file's position, after a sendfile that has ended: where the next byte to send would be. False with OSError set.
 bool leave_file_position(const SockRequest& request);
 

@@ -305,8 +305,18 @@ Attempt attempt_sendfile(const ModuleState& state, SockRequest& request, py::Ref
 
 }  // namespace
 
+void look_at_file(Loop& loop, SockRequest& request) {
+  py::SavedError error;
+  py::Ref<> number = py::call_method(request.first, loop.state().names.fileno);
+  if (!number || !PyLong_Check(number.get()) || PyLong_AsLong(number.get()) != request.file) {
+    request.file = -1;
+  }
+  PyErr_Clear();
+}
+
 bool leave_file_position(const SockRequest& request) {
-  if ((request.sent > 0 || request.seeks_always) && lseek(request.file, request.offset, SEEK_SET) < 0) {
+  const bool seeks = request.file >= 0 && (request.sent > 0 || request.seeks_always);
+  if (seeks && lseek(request.file, request.offset, SEEK_SET) < 0) {
     py::raise_os_error(errno);
     return false;
   }
@@ -350,6 +360,9 @@ Attempt attempt(Loop& loop, SockRequest& request, py::Ref<>* result) {
       raw = is_plain_socket(state, request.sock) ? raw_send(loop, request, result) : raw;
       break;
     case SockOp::sendfile:
+      if (request.waited) {
+        look_at_file(loop, request);
+      }
       return attempt_sendfile(state, request, result);
     default:
       break;

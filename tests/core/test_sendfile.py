@@ -183,6 +183,30 @@ async def test_cancelled_half_way_the_position_is_that_of_the_next_byte(loop, so
     assert f.tell() == 5 + len(await peer.recv_all())
 
 
+@pytest.mark.uvpy_only("asyncio uses the number whatever it means by then")
+@pytest.mark.parametrize("end", ["goes on", "is cancelled"])
+async def test_the_file_is_closed_and_its_number_another_files(loop, sockets, file, end):
+    a, peer = over_tcp(sockets)
+    f, other = file(16 * MB), file(100, "rb", buffering=0)
+    number = f.fileno()
+    sending = asyncio.ensure_future(loop.sock_sendfile(a, f))
+    await asyncio.sleep(0.02)
+    f.close()
+    with open(os.dup2(other.fileno(), number), "rb", buffering=0):
+        other.seek(7)
+        if end == "is cancelled":
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+        else:
+            coming = peer.start(peer._recv, None)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                await asyncio.wait_for(sending, LIMIT)
+            a.close()
+            await asyncio.wrap_future(coming)
+        assert other.tell() == 7
+
+
 async def test_the_peer_vanishes(loop, sockets, file):
     a, peer = over_tcp(sockets)
     f = file(16 * MB)
