@@ -8,6 +8,7 @@
 #include "core/guest.h"
 #include "core/handle.h"
 #include "core/loop.h"
+#include "core/sock.h"
 #include "core/timer.h"
 #include "net/connection.h"
 #include "net/listener.h"
@@ -69,6 +70,19 @@ PyMethodDef functions[] = {
     {"remember_hooks", &remember_hooks, METH_O, "Take the methods of a class as those that nobody has overridden."},
     {"before_fork", &before_fork, METH_NOARGS, "For os.register_at_fork(before=)."},
     {"after_fork_in_child", &after_fork_in_child, METH_NOARGS, "For os.register_at_fork(after_in_child=)."},
+    // What the coroutines of uvpy/_sock.py are made of: each gives a result, or a SockCall to wait for.
+    py::function<&core::sock_check>("sock_check", "The checks of sock_connect(), which has to resolve first."),
+    py::function<&core::sock_start<core::SockOp::recv>>("sock_recv", "sock_recv(loop, sock, n)"),
+    py::function<&core::sock_start<core::SockOp::recv_into>>("sock_recv_into", "sock_recv_into(loop, sock, buf)"),
+    py::function<&core::sock_start<core::SockOp::recvfrom>>("sock_recvfrom", "sock_recvfrom(loop, sock, bufsize)"),
+    py::function<&core::sock_start<core::SockOp::recvfrom_into>>("sock_recvfrom_into",
+                                                                 "sock_recvfrom_into(loop, sock, buf, nbytes)"),
+    py::function<&core::sock_start<core::SockOp::accept>>("sock_accept", "sock_accept(loop, sock)"),
+    py::function<&core::sock_start<core::SockOp::sendall>>("sock_sendall", "sock_sendall(loop, sock, data)"),
+    py::function<&core::sock_start<core::SockOp::sendto>>("sock_sendto", "sock_sendto(loop, sock, data, address)"),
+    py::function<&core::sock_start<core::SockOp::connect>>("sock_connect", "sock_connect(loop, sock, address)"),
+    py::function<&core::sock_sendfile>("sock_sendfile",
+                                       "sock_sendfile(loop, sock, file, fileno, offset, count, seeks_always)"),
     // What uvpy.Loop asks of net, which core does not know.
     py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
     py::function<&net::make_datagram_transport>("make_datagram_transport", "A transport over a datagram socket."),
@@ -102,7 +116,9 @@ bool add_types(PyObject* module, ModuleState* state) {
   state->write_pipe_type = state->read_pipe_type != nullptr ? net::make_write_pipe_type(module, state) : nullptr;
   state->listener_type = state->write_pipe_type != nullptr ? net::make_listener_type(module) : nullptr;
   state->process_type = state->listener_type != nullptr ? process::make_process_type(module) : nullptr;
-  return state->process_type != nullptr && PyModule_AddType(module, state->loop_type) == 0 &&
+  state->sock_call_type = state->process_type != nullptr ? core::make_sock_call_type(module) : nullptr;
+  return state->sock_call_type != nullptr && PyModule_AddType(module, state->sock_call_type) == 0 &&
+         PyModule_AddType(module, state->loop_type) == 0 &&
          PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
          PyModule_AddType(module, state->tcp_transport_type) == 0 &&
          PyModule_AddType(module, state->unix_transport_type) == 0 &&

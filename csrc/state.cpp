@@ -88,6 +88,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(read_pipe_type);
   Py_VISIT(write_pipe_type);
   Py_VISIT(process_type);
+  Py_VISIT(sock_call_type);
   return 0;
 }
 
@@ -120,6 +121,7 @@ void ModuleState::clear() {
   Py_CLEAR(read_pipe_type);
   Py_CLEAR(write_pipe_type);
   Py_CLEAR(process_type);
+  Py_CLEAR(sock_call_type);
 }
 
 }  // namespace uvpy

@@ -24,6 +24,8 @@ class Loop;
   X(_asyncgen_firstiter_hook)       \
   X(_abandon)                       \
   X(_accept_ready)                  \
+  X(_add_reader)                    \
+  X(_add_writer)                    \
   X(_attach)                        \
   X(_close_deferred)                \
   X(_drained)                       \
@@ -41,6 +43,7 @@ class Loop;
   X(_call_connection_lost)          \
   X(_cancelled)                     \
   X(_check_callback)                \
+  X(_check_ssl_socket)              \
   X(_decref_socketios)              \
   X(_deliver_unread)                \
   X(_detach)                        \
@@ -55,12 +58,14 @@ class Loop;
   X(_set_coroutine_origin_tracking) \
   X(_start_reading)                 \
   X(_write_ready)                   \
+  X(accept)                         \
   X(buffer_updated)                 \
   X(call_at)                        \
   X(call_exception_handler)         \
   X(call_later)                     \
   X(call_soon)                      \
   X(call_soon_threadsafe)           \
+  X(connect)                        \
   X(connection_lost)                \
   X(connection_made)                \
   X(context)                        \
@@ -76,6 +81,8 @@ class Loop;
   X(exception)                      \
   X(fileno)                         \
   X(get_buffer)                     \
+  X(getsockopt)                     \
+  X(gettimeout)                     \
   X(handle)                         \
   X(info)                           \
   X(ident)                          \
@@ -88,8 +95,14 @@ class Loop;
   X(peername)                       \
   X(pidfd_open)                     \
   X(pipe)                           \
+  X(recv)                           \
+  X(recv_into)                      \
+  X(recvfrom)                       \
+  X(recvfrom_into)                  \
+  X(result)                         \
   X(resume_writing)                 \
   X(returncode)                     \
+  X(send)                           \
   X(sendto)                         \
   X(setblocking)                    \
   X(set_exception)                  \
@@ -119,7 +132,9 @@ class Loop;
   X(read_transport, "asyncio.transports", "ReadTransport")                          \
   X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
   X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
+  X(sendfile_not_available, "asyncio.exceptions", "SendfileNotAvailableError")      \
   X(socket_type, "socket", "socket")                                                \
+  X(c_socket_type, "_socket", "socket")                                             \
   X(set_wakeup_fd, "signal", "set_wakeup_fd")                                       \
   X(main_thread, "threading", "main_thread")                                        \
   X(getswitchinterval, "sys", "getswitchinterval")                                  \
@@ -130,6 +145,12 @@ class Loop;
 // The switch interval is the interpreter's: how many loops wait with the short one (core/gil).
 struct SwitchInterval {
   int waiting = 0;
+};
+
+// Whether socket.socket has the methods that it was born with, as of that version of the class (core/sock).
+struct PlainSocket {
+  unsigned tag = 0;
+  bool is_plain = false;
 };
 
 struct ModuleState {
@@ -167,9 +188,11 @@ struct ModuleState {
   PyTypeObject* read_pipe_type;
   PyTypeObject* write_pipe_type;
   PyTypeObject* process_type;
+  PyTypeObject* sock_call_type;
 
   core::Loop* loops;  // all that are not deallocated
   SwitchInterval switch_interval;
+  PlainSocket plain_socket;
 
   // Fills names and imports; the types are module.cpp's business. False with an exception set.
   bool fill();

@@ -617,6 +617,36 @@ class Process:
 
     def _noticed(self) -> None: ...
     def _exited(self) -> None: ...
+# -- what the coroutines of uvpy/_sock.py are made of: each function tries, and gives the result or a SockCall
+
+@final
+class SockCall:
+    """A call of sock_recv() or a sibling that waits for its socket; the loop calls it when that is ready."""
+
+    @property
+    def future(self) -> asyncio.Future[Any]:
+        """What the coroutine awaits."""
+
+    def release(self) -> Any:
+        """Wait no more. An accepted connection that nobody gets is given back with its address; otherwise None."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+def sock_check(loop: Any, sock: socket.socket, /) -> None:
+    """TypeError for a TLS socket; in debug mode ValueError for one that blocks. The others begin with the same."""
+
+def sock_recv(loop: Any, sock: socket.socket, n: int, /) -> bytes | SockCall: ...
+def sock_recv_into(loop: Any, sock: socket.socket, buf: Any, /) -> int | SockCall: ...
+def sock_recvfrom(loop: Any, sock: socket.socket, bufsize: int, /) -> Any: ...
+def sock_recvfrom_into(loop: Any, sock: socket.socket, buf: Any, nbytes: int, /) -> Any: ...
+def sock_accept(loop: Any, sock: socket.socket, /) -> tuple[socket.socket, Any] | SockCall: ...
+def sock_sendall(loop: Any, sock: socket.socket, data: Any, /) -> SockCall | None: ...
+def sock_sendto(loop: Any, sock: socket.socket, data: Any, address: Any, /) -> int | SockCall: ...
+def sock_connect(loop: Any, sock: socket.socket, address: Any, /) -> SockCall | None: ...
+def sock_sendfile(
+    loop: Any, sock: socket.socket, file: Any, fileno: int, offset: int, count: int | None, seeks_always: bool, /
+) -> int | SockCall:
+    """Send a file from `offset`, `count` bytes or all. SendfileNotAvailableError where the system cannot."""
 
 # -- what uvpy.Loop asks of the transports, which the native Loop does not know
 

@@ -25,7 +25,7 @@ from asyncio import selector_events, sslproto, unix_events
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _core, _dns, _native, _process
+from . import _core, _dns, _native, _process, _sock
 
 # What is borrowed has asyncio's own classes for `self`; it works on any loop with the same hooks.
 _selector_events: Any = selector_events
@@ -125,7 +125,7 @@ def _record(loop: weakref.ref[Loop], signum: int, frame: object) -> None:
         target._add_callback_signalsafe(asyncio.Handle(target._handle_signal, (signum,), target))
 
 
-class Loop(_core.Loop, asyncio.BaseEventLoop):
+class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
     """An asyncio event loop on libuv.
 
     `gil` says what the loop does where a busy thread holds the GIL ("adaptive", the default, or "plain"; the
@@ -432,31 +432,8 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
 
     _accept_connection = _Selector._accept_connection
     _accept_connection2 = _Selector._accept_connection2
-    _sock_recv = _Selector._sock_recv
-    _sock_recv_into = _Selector._sock_recv_into
-    _sock_recvfrom = _Selector._sock_recvfrom
-    _sock_recvfrom_into = _Selector._sock_recvfrom_into
-    _sock_sendall = _Selector._sock_sendall
-    _sock_sendto = _Selector._sock_sendto
-    _sock_connect = _Selector._sock_connect
-    _sock_connect_cb = _Selector._sock_connect_cb
-    _sock_accept = _Selector._sock_accept
-    _sock_read_done = _Selector._sock_read_done
-    _sock_write_done = _Selector._sock_write_done
-    _sock_sendfile_native = _Unix._sock_sendfile_native
-    _sock_sendfile_native_impl = _Unix._sock_sendfile_native_impl
-    _sock_sendfile_update_filepos = _Unix._sock_sendfile_update_filepos
-    _sock_add_cancellation_callback = _Unix._sock_add_cancellation_callback
 
     if not TYPE_CHECKING:  # for checkers the public ones are AbstractEventLoop's
-        sock_recv = _Selector.sock_recv
-        sock_recv_into = _Selector.sock_recv_into
-        sock_recvfrom = _Selector.sock_recvfrom
-        sock_recvfrom_into = _Selector.sock_recvfrom_into
-        sock_sendall = _Selector.sock_sendall
-        sock_sendto = _Selector.sock_sendto
-        sock_connect = _Selector.sock_connect
-        sock_accept = _Selector.sock_accept
         create_unix_connection = _Unix.create_unix_connection
         create_unix_server = _Unix.create_unix_server
 

@@ -52,6 +52,7 @@ PyObject* Loop::ensure_fd_no_transport(PyObject* fd) {
   }
   PyObject* found = watchers_.transport(number);
   if (found == nullptr) {
+    watchers_.forget_kept(*this, number);
     Py_RETURN_NONE;
   }
   py::Ref<> transport = py::borrow(found);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #ifdef __linux__
 #include <sys/epoll.h>
@@ -34,11 +35,12 @@ int PollSet::open() {
   return fd_ < 0 ? errno : 0;
 }
 
-int PollSet::watch(int fd, unsigned before, unsigned wanted, bool* anew) {
+int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool* anew) {
   epoll_event event{};
-  event.data.fd = fd;
+  event.data.u64 = static_cast<std::uint64_t>(tag) << 32 | static_cast<unsigned>(fd);
   event.events = ((wanted & kReadable) != 0 ? static_cast<unsigned>(EPOLLIN) : 0U) |
-                 ((wanted & kWritable) != 0 ? static_cast<unsigned>(EPOLLOUT) : 0U);
+                 ((wanted & kWritable) != 0 ? static_cast<unsigned>(EPOLLOUT) : 0U) |
+                 ((wanted & kEdge) != 0 ? static_cast<unsigned>(EPOLLET) : 0U);
   if (wanted == 0) {
     epoll_ctl(fd_, EPOLL_CTL_DEL, fd, &event);
     return 0;
@@ -63,7 +65,8 @@ int PollSet::ready(PollEvent* events, int room) const {
   }
   for (int i = 0; i < count; ++i) {
     const unsigned bits = found[i].events;
-    events[i].fd = found[i].data.fd;
+    events[i].fd = static_cast<int>(found[i].data.u64 & 0xffffffff);
+    events[i].tag = static_cast<unsigned>(found[i].data.u64 >> 32);
     events[i].ready = ((bits & ~static_cast<unsigned>(EPOLLOUT)) != 0 ? kReadable : 0U) |
                       ((bits & ~static_cast<unsigned>(EPOLLIN)) != 0 ? kWritable : 0U);
   }
@@ -77,7 +80,7 @@ int PollSet::open() {
   return fd_ < 0 ? errno : 0;
 }
 
-int PollSet::watch(int fd, unsigned before, unsigned wanted, bool*) {
+int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*) {
   // A filter each; adding one that is there changes nothing, deleting one that is gone is ENOENT and fine.
   int failed = 0;
   for (const unsigned side : {kReadable, kWritable}) {
@@ -86,7 +89,9 @@ int PollSet::watch(int fd, unsigned before, unsigned wanted, bool*) {
       continue;
     }
     struct kevent change;
-    EV_SET(&change, fd, side == kReadable ? EVFILT_READ : EVFILT_WRITE, add ? EV_ADD : EV_DELETE, 0, 0, nullptr);
+    const unsigned short how = !add ? EV_DELETE : (wanted & kEdge) != 0 ? EV_ADD | EV_CLEAR : EV_ADD;
+    EV_SET(&change, fd, side == kReadable ? EVFILT_READ : EVFILT_WRITE, how, 0, 0,
+           reinterpret_cast<void*>(static_cast<std::uintptr_t>(tag)));
     if (kevent(fd_, &change, 1, nullptr, 0, nullptr) < 0 && add) {
       failed = errno;
     }
@@ -103,6 +108,7 @@ int PollSet::ready(PollEvent* events, int room) const {
   }
   for (int i = 0; i < count; ++i) {
     events[i].fd = static_cast<int>(found[i].ident);
+    events[i].tag = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(found[i].udata));
     events[i].ready = found[i].filter == EVFILT_READ ? kReadable : kWritable;
   }
   return count;

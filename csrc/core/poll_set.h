@@ -9,9 +9,12 @@ namespace uvpy::core {
 
 inline constexpr unsigned kReadable = 1;
 inline constexpr unsigned kWritable = 2;
+// Beside the sides: a report when a side becomes ready, and not again for as long as it is.
+inline constexpr unsigned kEdge = 4;
 
 struct PollEvent {
   int fd;
+  unsigned tag;    // as it was given to watch()
   unsigned ready;  // an error or a hang-up is both, as selectors.EpollSelector has it
 };
 
@@ -25,8 +28,10 @@ class PollSet {
   // Each gives 0 or an errno.
   int open();
   // Changes what is watched of `fd`. A set that no longer knows the descriptor (it was closed, its number used again)
-  // learns it anew and says so in `*anew`; taking a gone one away is no error.
-  int watch(int fd, unsigned before, unsigned wanted, bool* anew = nullptr);
+  // learns it anew and says so in `*anew`; taking a gone one away is no error. Events bring the `tag` back: a file that
+  // outlives its number (it has another one, here or in a child) stays in the set, and cannot be told from what the number
+  // means by then otherwise.
+  int watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool* anew = nullptr);
   // Fills up to `room` events that are ready now; the number, or a negated errno.
   int ready(PollEvent* events, int room) const;
 

@@ -11,6 +11,7 @@
 #include "core/handle.h"
 #include "core/loop.h"
 #include "core/report.h"
+#include "py/compat.h"
 #include "py/error.h"
 
 namespace uvpy::core {
@@ -39,70 +40,152 @@ int Watchers::arm(Loop& loop) {
   return started.ok() ? 0 : started.error();
 }
 
-int Watchers::tell_kernel(Loop& loop, int fd, unsigned before, unsigned wanted, bool* anew) {
-  return loop.is_foreign() ? 0 : set_.watch(fd, before, wanted, anew);  // a child leaves the parent's set alone
+// Tells the kernel what `next` wants: whose tag changes where the set has not known the descriptor, which `*anew` says
+// where it should have.
+int Watchers::tell_kernel(Loop& loop, int fd, Watch& next, bool* anew) {
+  if (loop.is_foreign()) {
+    return 0;  // a child leaves the parent's set alone
+  }
+  const unsigned wanted = next.wanted();
+  if (next.told == 0) {
+    ++next.tag;
+  }
+  int error = set_.watch(fd, next.tag, next.told, wanted, anew);
+  if (error == 0 && *anew) {
+    ++next.tag;
+    error = set_.watch(fd, next.tag, wanted, wanted);
+  }
+  return error;
 }
 
-unsigned Watchers::mask(int fd) const {
-  return fd >= 0 && static_cast<std::size_t>(fd) < table_.capacity() ? table_[static_cast<std::size_t>(fd)].mask() : 0;
+// Tells the kernel what it does not know, after a change of `watch` that can only take away.
+void Watchers::settle(Loop& loop, int fd, bool was_taken) {
+  auto& watch = table_[static_cast<std::size_t>(fd)];
+  const unsigned wanted = watch.wanted();
+  if (wanted != watch.told) {
+    // A descriptor closed behind our back has left the set by itself.
+    if (!loop.is_foreign()) {
+      set_.watch(fd, watch.tag, watch.told, wanted);
+    }
+    watch.told = wanted;
+  }
+  const bool is_taken = watch.taken() != 0;
+  if (was_taken != is_taken) {
+    foreign_ = is_taken ? foreign_ + 1 : foreign_ - 1;
+  }
+}
+
+py::Ref<> Watchers::drop_kept(Watch& watch) {
+  if (watch.kept != nullptr) {
+    --kept_;
+  }
+  return py::steal(std::exchange(watch.kept, nullptr));
+}
+
+Watchers::Watch Watchers::look(int fd) const {
+  const auto at = static_cast<std::size_t>(fd);
+  return fd >= 0 && at < table_.capacity() ? table_[at] : Watch{};
 }
 
 bool Watchers::add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle) {
-  // The kernel first: a number that means nothing must not cost a table of its size.
-  const unsigned before = mask(fd);
-  bool anew = false;
-  const int error = tell_kernel(loop, fd, before, before | side, &anew);
-  if (error != 0) {
-    py::raise_os_error(error);
+  return put(loop, fd, side, nullptr, std::move(handle));
+}
+
+bool Watchers::add_kept(Loop& loop, int fd, PyObject* sock, py::Ref<>&& handle) {
+  return put(loop, fd, kReadable, sock, std::move(handle));
+}
+
+// `sock` is null but for add_kept().
+bool Watchers::put(Loop& loop, int fd, unsigned side, PyObject* sock, py::Ref<>&& handle) {
+  Watch next = look(fd);
+  // A weak reference: another socket with the same number, at the same address even, is not taken for this one.
+  const bool is_known = sock != nullptr && next.kept != nullptr && py::refers_to(next.kept, sock);
+  py::Ref<> kept = sock != nullptr && !is_known ? py::steal(PyWeakref_NewRef(sock, nullptr)) : py::Ref<>();
+  if (sock != nullptr && !is_known && !kept) {
     return false;
   }
+  (side == kReadable ? next.reader : next.writer) = handle.get();
+  if (side == kReadable && !is_known) {
+    next.kept = kept.get();
+  }
+  const unsigned wanted = next.wanted();
+  bool anew = false;
+  if (!is_known || next.told != wanted) {
+    // The kernel first: a number that means nothing must not cost a table of its size.
+    const int error = tell_kernel(loop, fd, next, &anew);
+    if (error != 0) {
+      py::raise_os_error(error);
+      return false;
+    }
+  }
   if (!table_.reserve(static_cast<std::size_t>(fd) + 1)) {
-    tell_kernel(loop, fd, side, 0, nullptr);
+    set_.watch(fd, next.tag, wanted, 0);
     return false;
   }
   use(loop);
   auto& watch = table_[static_cast<std::size_t>(fd)];
-  if (before == 0) {
-    ++foreign_;
-  }
+  const bool was_taken = watch.taken() != 0;
   if (watch.reader == nullptr && watch.writer == nullptr) {
     watch.since = coarse_seconds();
   }
+  watch.told = wanted;
+  watch.tag = next.tag;
   // What was watched under that number before another file got it is over.
   py::Ref<> stale =
       anew ? py::steal(std::exchange(side == kReadable ? watch.writer : watch.reader, nullptr)) : py::Ref<>();
   if (anew) {
     watch.forget_owner();
-    tell_kernel(loop, fd, side, side, nullptr);
+  }
+  py::Ref<> forgotten;
+  if ((side == kReadable && !is_known) || (anew && sock == nullptr)) {
+    forgotten = drop_kept(watch);
+    if (kept) {
+      watch.kept = kept.release();
+      ++kept_;
+    }
   }
   py::Ref<> old = py::steal(std::exchange(side == kReadable ? watch.reader : watch.writer, handle.release()));
+  settle(loop, fd, was_taken);
   return (!stale || cancel(stale.get())) && (!old || cancel(old.get()));
 }
 
 int Watchers::remove(Loop& loop, int fd, unsigned side) {
-  if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
+  if (look(fd).wanted() == 0) {
     return 0;
   }
   auto& watch = table_[static_cast<std::size_t>(fd)];
-  const unsigned before = watch.mask();
-  PyObject*& place = side == kReadable ? watch.reader : watch.writer;
-  if (before == 0) {
-    return 0;
-  }
-  py::Ref<> old = py::steal(place);
-  place = nullptr;
-  const unsigned wanted = watch.mask();
-  if (wanted != before) {
-    // A descriptor closed behind our back has left the set by itself.
-    tell_kernel(loop, fd, before, wanted, nullptr);
-    if (wanted == 0) {
-      --foreign_;
-    }
-  }
+  const bool was_taken = watch.taken() != 0;
+  py::Ref<> forgotten = side == kReadable ? drop_kept(watch) : py::Ref<>();
+  py::Ref<> old = py::steal(std::exchange(side == kReadable ? watch.reader : watch.writer, nullptr));
+  settle(loop, fd, was_taken);
   if (!old) {
     return 0;
   }
   return cancel(old.get()) ? 1 : -1;
+}
+
+bool Watchers::release(Loop& loop, int fd, unsigned side, PyObject* handle) {
+  const Watch found = look(fd);
+  if (handle == nullptr || (side == kReadable ? found.reader : found.writer) != handle) {
+    return true;
+  }
+  auto& watch = table_[static_cast<std::size_t>(fd)];
+  py::Ref<> old = py::steal(std::exchange(side == kReadable ? watch.reader : watch.writer, nullptr));
+  settle(loop, fd, true);
+  return cancel(old.get());
+}
+
+bool Watchers::keeps(int fd, PyObject* sock) const {
+  const Watch found = look(fd);
+  return found.kept != nullptr && found.transport == nullptr && py::refers_to(found.kept, sock);
+}
+
+void Watchers::forget_kept(Loop& loop, int fd) {
+  const Watch found = look(fd);
+  if (found.kept != nullptr && found.reader == nullptr) {
+    py::Ref<> forgotten = drop_kept(table_[static_cast<std::size_t>(fd)]);
+    settle(loop, fd, found.taken() != 0);
+  }
 }
 
 unsigned Watchers::watched(int fd) const {
@@ -122,59 +205,50 @@ PyObject* Watchers::handle(int fd, unsigned side) const {
 }
 
 int Watchers::watch_native(Loop& loop, int fd, unsigned sides, Ready ready, void* owner) {
-  const unsigned before = mask(fd);
-  const unsigned handles = watched(fd);
   const auto at = static_cast<std::size_t>(fd);
+  Watch next = look(fd);
   // From a new owner the kernel is told anyhow: what was known of the number may be of a file that is closed by now.
-  const bool is_known = at < table_.capacity() && table_[at].ready == ready && table_[at].owner == owner;
+  const bool is_known = next.ready == ready && next.owner == owner;
+  next.sides = sides;
+  next.kept = nullptr;
   bool anew = false;
-  if (!is_known || before != (handles | sides)) {
-    const int error = tell_kernel(loop, fd, before, handles | sides, &anew);
+  if (!is_known || next.told != next.wanted()) {
+    const int error = tell_kernel(loop, fd, next, &anew);
     if (error != 0) {
       return error;
     }
   }
   if (!table_.reserve(at + 1)) {
     PyErr_Clear();
-    tell_kernel(loop, fd, sides, before, nullptr);
+    set_.watch(fd, next.tag, sides, 0);
     return ENOMEM;
   }
   use(loop);
   auto& watch = table_[at];
+  const bool was_taken = watch.taken() != 0;
+  py::Ref<> forgotten = drop_kept(watch);
+  watch.told = next.wanted();
+  watch.tag = next.tag;
   watch.ready = ready;
   watch.owner = owner;
   watch.sides = sides;
-  if (before == 0) {
-    ++foreign_;
-  }
-  if (anew) {
-    // The handles were of another file that had this number.
-    py::Ref<> reader = py::steal(std::exchange(watch.reader, nullptr));
-    py::Ref<> writer = py::steal(std::exchange(watch.writer, nullptr));
-    tell_kernel(loop, fd, sides, sides, nullptr);
-    if ((reader && !cancel(reader.get())) || (writer && !cancel(writer.get()))) {
-      loop.leave_with_error();
-    }
+  // The handles were of another file that had this number.
+  py::Ref<> reader = anew ? py::steal(std::exchange(watch.reader, nullptr)) : py::Ref<>();
+  py::Ref<> writer = anew ? py::steal(std::exchange(watch.writer, nullptr)) : py::Ref<>();
+  settle(loop, fd, was_taken);
+  if ((reader && !cancel(reader.get())) || (writer && !cancel(writer.get()))) {
+    loop.leave_with_error();
   }
   return 0;
 }
 
 void Watchers::remove_native(Loop& loop, int fd, const void* owner) {
-  if (fd < 0 || static_cast<std::size_t>(fd) >= table_.capacity()) {
-    return;
-  }
-  auto& watch = table_[static_cast<std::size_t>(fd)];
-  if (watch.ready == nullptr || watch.owner != owner) {
+  const Watch found = look(fd);
+  if (found.ready == nullptr || found.owner != owner) {
     return;  // the number is somebody else's by now
   }
-  const unsigned before = watch.mask();
-  watch.forget_owner();
-  if (watch.mask() != before) {
-    tell_kernel(loop, fd, before, watch.mask(), nullptr);
-  }
-  if (watch.mask() == 0) {
-    --foreign_;
-  }
+  table_[static_cast<std::size_t>(fd)].forget_owner();
+  settle(loop, fd, found.taken() != 0);
 }
 
 bool Watchers::set_transport(int fd, PyObject* transport) {
@@ -207,14 +281,14 @@ void Watchers::dispatch(Loop& loop) {
   // As many at once as are watched, which is what asyncio asks for; more rounds only when that is more than fits.
   constexpr int kRoom = 256;
   PollEvent events[kRoom];
-  std::size_t rounds = foreign_ / kRoom + 1;
+  std::size_t rounds = (foreign_ + kept_) / kRoom + 1;
   while (rounds-- > 0) {
     const int count = set_.ready(events, kRoom);
     for (int i = 0; i < count; ++i) {
       const auto& event = events[i];
       const auto at = static_cast<std::size_t>(event.fd);
-      if (at >= table_.capacity()) {
-        continue;
+      if (at >= table_.capacity() || table_[at].tag != event.tag) {
+        continue;  // of a file that is not this number's any more
       }
       // A native callback may change the table: nothing of it is kept across the call.
       if ((event.ready & table_[at].sides) != 0) {
@@ -222,6 +296,8 @@ void Watchers::dispatch(Loop& loop) {
       }
       if ((event.ready & kReadable) != 0 && table_[at].reader != nullptr) {
         queue(loop, event.fd, kReadable, table_[at].reader);
+      } else if ((event.ready & kReadable) != 0) {
+        forget_kept(loop, event.fd);  // nobody waits: once told is enough
       }
       if ((event.ready & kWritable) != 0 && table_[at].writer != nullptr) {
         queue(loop, event.fd, kWritable, table_[at].writer);
@@ -250,9 +326,11 @@ void Watchers::close(uv_close_cb on_closed) {
   for (std::size_t fd = 0; fd < table_.capacity(); ++fd) {
     py::Ref<> reader = py::steal(table_[fd].reader);
     py::Ref<> writer = py::steal(table_[fd].writer);
+    py::Ref<> kept = py::steal(table_[fd].kept);
     table_[fd] = Watch{};
   }
   foreign_ = 0;
+  kept_ = 0;
   poll_.close(on_closed);
   set_.close();
 }
@@ -261,6 +339,7 @@ int Watchers::visit(visitproc visit, void* arg) const {
   for (std::size_t fd = 0; fd < table_.capacity(); ++fd) {
     Py_VISIT(table_[fd].reader);
     Py_VISIT(table_[fd].writer);
+    Py_VISIT(table_[fd].kept);
   }
   return 0;
 }

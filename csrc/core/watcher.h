@@ -1,6 +1,9 @@
 // Watchers: what is known of each descriptor that the loop has to do with but libuv has not opened: the readers and
 // writers of add_reader and add_writer, listening sockets, the signal wake-up; and which descriptor is a transport's.
 // All are watched through one PollSet under one uv_poll_t.
+// The read side of a socket that sock_recv() and its siblings wait for stays watched when nobody waits any more, edge
+// triggered, so that waiting in a loop costs no system call; the first who wants the descriptor otherwise, or a report
+// that nobody waits for, ends that.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,6 +32,15 @@ class Watchers {
   bool add(Loop& loop, int fd, unsigned side, py::Ref<>&& handle);
   // 1 when there was one, which is cancelled; 0 when not; -1 with an exception set.
   int remove(Loop& loop, int fd, unsigned side);
+  // The same as add() for the read side of a socket that gives EAGAIN before it waits, as sock_recv() and its siblings do:
+  // the kernel is told only where it does not know this very socket. `release` ends the waiting; nothing where another
+  // handle has taken the place.
+  bool add_kept(Loop& loop, int fd, PyObject* sock, py::Ref<>&& handle);
+  bool release(Loop& loop, int fd, unsigned side, PyObject* handle);
+  // Whether the kernel watches this very socket for the next add_kept().
+  bool keeps(int fd, PyObject* sock) const;
+  // Ends that, where nobody waits: others are about to use the descriptor in their way.
+  void forget_kept(Loop& loop, int fd);
   // The mask of what is watched for handles.
   unsigned watched(int fd) const;
   // When it began to be watched for handles, by coarse_seconds().
@@ -72,8 +84,16 @@ class Watchers {
     void* owner;
     unsigned sides;  // that the owner wants
     double since;
-    unsigned mask() const {
+    unsigned told;   // what the kernel was told
+    unsigned tag;    // with it, another one for each file that has had the number
+    PyObject* kept;  // owned: a weak reference to the socket whose read side is kept watched
+    // Who waits. A side kept for nobody is none: it must cost the loop no poll.
+    unsigned taken() const {
       return (reader != nullptr ? kReadable : 0U) | (writer != nullptr ? kWritable : 0U) | sides;
+    }
+    // Edges do where nobody but a call that keeps the read side watches: it tries before it waits.
+    unsigned wanted() const {
+      return kept == nullptr ? taken() : taken() | kReadable | (writer == nullptr && sides == 0 ? kEdge : 0U);
     }
     void forget_owner() {
       ready = nullptr;
@@ -82,8 +102,11 @@ class Watchers {
     }
   };
   void use(Loop& loop);
-  unsigned mask(int fd) const;
-  int tell_kernel(Loop& loop, int fd, unsigned before, unsigned wanted, bool* anew);
+  Watch look(int fd) const;
+  bool put(Loop& loop, int fd, unsigned side, PyObject* sock, py::Ref<>&& handle);
+  void settle(Loop& loop, int fd, bool was_taken);
+  py::Ref<> drop_kept(Watch& watch);
+  int tell_kernel(Loop& loop, int fd, Watch& next, bool* anew);
   void dispatch(Loop& loop);
   void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
   static void on_poll(uv_poll_t* handle, int status, int events);
@@ -92,6 +115,7 @@ class Watchers {
   uv::Handle<uv_poll_t> poll_;
   py::Array<Watch> table_;  // by descriptor
   std::size_t foreign_ = 0;
+  std::size_t kept_ = 0;
   bool used_ = false;
   friend class Interrupt;
 };

@@ -86,6 +86,18 @@ inline vectorcallfunc set_vectorcall(PyObject* function, vectorcallfunc call) {
   return before;
 }
 
+// Whether a weak reference is one to `object`, which lives.
+inline bool refers_to(PyObject* weak_reference, PyObject* object) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* found = nullptr;
+  PyWeakref_GetRef(weak_reference, &found);
+  Py_XDECREF(found);
+  return found == object;
+#else
+  return PyWeakref_GetObject(weak_reference) == object;
+#endif
+}
+
 inline bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsFinalizing() != 0;

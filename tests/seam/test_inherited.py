@@ -1,6 +1,4 @@
-"""What works through asyncio's own classes: Unix sockets, subprocesses, pipes, executors, sock_*, DNS,
-sendfile.
-"""
+"""What works through asyncio's own classes: Unix sockets, subprocesses, executors, DNS."""
 
 import asyncio
 import contextlib
@@ -16,7 +14,7 @@ import pytest
 
 from support.drive import LIMIT, run, turn, turns
 from support.leaks import fds
-from support.peers import KB, MB, fill, pattern, same
+from support.peers import MB, pattern, same
 from support.protocols import Recorder, drop, end_all, keeping, serve, wire
 
 
@@ -209,81 +207,6 @@ async def test_what_is_no_pipe(loop, tmp_path):
                 await connect(Recorder, f)
 
 
-# ---- sock_*
-
-
-async def test_sock_calls(loop, sockets):
-    listener = sockets.listener()
-    accepting = asyncio.ensure_future(loop.sock_accept(listener))
-    client = sockets.own(socket.socket())
-    client.setblocking(False)
-    await loop.sock_connect(client, listener.getsockname())
-    server, address = await accepting
-    sockets.own(server)
-    assert address == client.getsockname()
-    blob = pattern(4 * MB)
-    sending = asyncio.ensure_future(loop.sock_sendall(client, blob))
-    got = bytearray()
-    while len(got) < len(blob):
-        got += await loop.sock_recv(server, 256 * KB)
-    same(bytes(got), blob)
-    await sending
-    buffer = bytearray(10)
-    receiving = asyncio.ensure_future(loop.sock_recv_into(client, buffer))
-    await turns(2)
-    await loop.sock_sendall(server, b"into")
-    assert await receiving == 4
-    assert buffer[:4] == b"into"
-    server.close()
-    assert await loop.sock_recv(client, 5) == b""
-
-
-async def test_sock_calls_of_datagrams(loop, sockets):
-    a, b = (sockets.own(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(2))
-    for sock in (a, b):
-        sock.bind(("127.0.0.1", 0))
-        sock.setblocking(False)
-    receiving = asyncio.ensure_future(loop.sock_recvfrom(b, 100))
-    assert await loop.sock_sendto(a, b"x", b.getsockname()) == 1
-    assert await receiving == (b"x", a.getsockname())
-    buffer = bytearray(10)
-    await loop.sock_sendto(a, b"abc", b.getsockname())
-    assert await loop.sock_recvfrom_into(b, buffer) == (3, a.getsockname())
-
-
-async def test_a_cancelled_sock_call_frees_the_descriptor(loop, sockets):
-    """The next call on the same socket works at once, and nothing is lost."""
-    a, b = sockets.pair()
-    for i in range(5):
-        task = asyncio.ensure_future(loop.sock_recv(a, 10))
-        await turns(1 + i)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        b.send(b"%d" % i)
-        assert await loop.sock_recv(a, 10) == b"%d" % i
-    assert loop.remove_reader(a) is False
-    fill(a)
-    task = asyncio.ensure_future(loop.sock_sendall(a, b"more"))
-    await turns(2)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert loop.remove_writer(a) is False
-
-
-async def test_sock_calls_on_wrong_sockets(loop, sockets):
-    blocking, _ = sockets.pair(blocking=True)
-    loop.set_debug(True)
-    with pytest.raises(ValueError, match="must be non-blocking"):
-        await loop.sock_recv(blocking, 1)
-    loop.set_debug(False)
-    client = sockets.own(socket.socket())
-    client.setblocking(False)
-    with pytest.raises(ConnectionRefusedError):
-        await loop.sock_connect(client, ("127.0.0.1", sockets.dead_port()))
-
-
 # ---- names, executors, files
 
 
@@ -297,29 +220,6 @@ async def test_names(loop):
     )
     with pytest.raises(socket.gaierror):
         await loop.getaddrinfo("no such host", 80)
-
-
-async def test_sendfile_over_a_transport(loop, sockets, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(pattern(500_000))
-    async with wire(sockets) as (transport, _, peer):
-        coming = peer.start(peer._recv, 5 + 400_000 + 3)
-        transport.write(b"head:")
-        with path.open("rb") as f:
-            assert await loop.sendfile(transport, f, 100_000, 400_000) == 400_000
-        transport.write(b"end")
-        same(await asyncio.wrap_future(coming), b"head:" + pattern(500_000)[100_000:] + b"end")
-
-
-async def test_sendfile_over_a_socket(loop, sockets, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(pattern(300_000))
-    a, b = sockets.pair(tcp=True)
-    peer = sockets.peer(b)
-    coming = peer.start(peer._recv, 300_000)
-    with path.open("rb") as f:
-        assert await loop.sock_sendfile(a, f) == 300_000
-    same(await asyncio.wrap_future(coming), pattern(300_000))
 
 
 async def test_a_server_and_everything_else_at_once(loop, sockets, folder):

@@ -10,6 +10,7 @@ import asyncio
 import io
 import os
 import resource
+import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -224,12 +225,54 @@ def spawn_big(loop: asyncio.AbstractEventLoop, size: int) -> None:
     spawn(loop, size)
 
 
+def sock_echo(loop: asyncio.AbstractEventLoop, size: int) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    message = bytes(1024)
+
+    async def answer() -> None:
+        for _ in range(size):
+            await loop.sock_sendall(theirs, await loop.sock_recv(theirs, 65536))
+
+    async def ask() -> None:
+        answering = loop.create_task(answer())
+        for _ in range(size):
+            await loop.sock_sendall(ours, message)
+            await loop.sock_recv(ours, 65536)
+        await answering
+
+    with ours, theirs:
+        loop.run_until_complete(ask())
+
+
+def sock_connect(loop: asyncio.AbstractEventLoop, size: int) -> None:
+    async def accept() -> None:
+        for _ in range(size):
+            (await loop.sock_accept(listener))[0].close()
+
+    async def connect() -> None:
+        accepting = loop.create_task(accept())
+        for _ in range(size):
+            with socket.socket() as client:
+                client.setblocking(False)
+                await loop.sock_connect(client, listener.getsockname())
+                await loop.sock_recv(client, 1)
+        await accepting
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        loop.run_until_complete(connect())
+
+
 MICRO = {
     "call_soon_burst": Micro(f"call_soon, {TURN:,} callbacks a turn", call_soon_burst, 5_000, 5_000),
     "call_soon_chain": Micro("call_soon, each callback schedules the next", call_soon_chain, 5_000, 1_000),
     "call_later_cancel": Micro(f"call_later and cancel, {TURN:,} a turn", call_later_cancel, 5_000, 5_000),
     "pipe_echo": Micro("64 bytes there and back through two pipes of one loop", pipe_echo, 500, 100),
     "pipe_stream": Micro("chunks of 64 KiB through a pipe, both ends on one loop", pipe_stream, 200, 20),
+    "sock_echo": Micro("sock_sendall and sock_recv, 1 KiB there and back over a socket pair", sock_echo, 1_000, 1_000),
+    "sock_connect": Micro("sock_connect, sock_accept, close over TCP, one after the other", sock_connect, 100, 100),
     "timers": Micro("100,000 timers made and fired, due within 0.1 s", timers, 100_000, 5_000),
 }
 
