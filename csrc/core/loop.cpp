@@ -258,7 +258,8 @@ void Loop::hand_on() {
       py::Ref<> alive = py::borrow(resource->object());
       resource->hand_on();
     }
-    if (resources_.holding.empty() || !ready_.empty() || !later_.empty() || stopping_ || leaving_ || foreign_) {
+    const bool is_free = (ready_.empty() && later_.empty()) || py::mutant("datagrams-overtake");
+    if (resources_.holding.empty() || !is_free || stopping_ || leaving_ || foreign_) {
       break;
     }
     ++round_;
