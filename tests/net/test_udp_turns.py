@@ -525,3 +525,25 @@ async def test_raw_socket(loop, sockets):
     await eventually(lambda: any(data.endswith(b"raw enough") for data in protocol.data))
     transport.close()
     await protocol.lost()
+
+
+async def test_what_one_schedules_runs_before_the_next_on_a_loop_at_rest(loop, sockets):
+    """The same where nothing else is scheduled when they come, and the protocol is called in the poll."""
+    seen = []
+
+    class Scheduling(Datagrams):
+        def datagram_received(self, data, addr):
+            super().datagram_received(data, addr)
+            seen.append(data)
+            loop.call_soon(seen.append, "scheduled")
+
+    ours, _ = waiting(sockets, 5)
+    async with endpoint(lambda: Scheduling(), sock=ours) as (transport, protocol):
+        transport.pause_reading()
+        await turns()
+        seen.clear()
+        loop.call_later(0.01, transport.resume_reading)
+        await asyncio.sleep(0.1)
+        await eventually(lambda: len(protocol.got) == 5)
+        await turns()
+        assert seen == [entry for data in protocol.data[-len(seen) // 2 :] for entry in (data, "scheduled")]
