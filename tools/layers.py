@@ -95,10 +95,10 @@ def check_versions(csrc: Path) -> list[str]:
 
 
 def check_budget(root: Path) -> list[str]:
-    """No file over the budget."""
+    """No file over the budget; a stub is as long as the one module that it describes."""
     wrong = []
     for folder in BUDGETED:
-        for file in sorted(p for p in (root / folder).rglob("*") if p.suffix in (".cpp", ".h", ".py", ".pyi")):
+        for file in sorted(p for p in (root / folder).rglob("*") if p.suffix in (".cpp", ".h", ".py")):
             length = file.read_text().count("\n")
             if length > BUDGET:
                 wrong.append(f"{file.relative_to(root)}: {length} lines, the budget is {BUDGET}")

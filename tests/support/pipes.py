@@ -7,6 +7,8 @@ import re
 import socket
 import termios
 
+from support.drive import eventually
+from support.peers import KB, pattern
 from support.protocols import Recorder
 
 
@@ -98,3 +100,23 @@ async def writing(end, factory=Recorder):
 def text(transport):
     """repr() with the names of asyncio's classes in place of ours, without the number of the descriptor."""
     return re.sub(r"<(_Unix)?(Read|Write)PipeTransport", r"<\2", re.sub(r"fd=\d+", "fd=N", repr(transport)))
+
+
+def fill(transport, extra=100 * KB):
+    """Write until more than `extra` bytes wait; what was written."""
+    written = bytearray()
+    for number in range(1000):
+        if transport.get_write_buffer_size() > extra:
+            break
+        chunk = pattern(50_000 + number)
+        transport.write(chunk)
+        written += chunk
+    return bytes(written)
+
+
+async def drain(end, count):
+    """Take so many bytes as they come."""
+    got = bytearray()
+    while len(got) < count:
+        got += await eventually(lambda: take(end))
+    return bytes(got)
