@@ -294,19 +294,18 @@ PyObject* Process::send_signal(PyObject* number) {
   if (fate_ != Fate::running) {
     Py_RETURN_NONE;  // the number may be a stranger's
   }
-  int result = -1;
-  errno = ENOSYS;
+  int error = ENOSYS;
 #if defined(__linux__) && defined(SYS_pidfd_send_signal)
   if (is_own_pidfd()) {
-    result = static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd_, signum, nullptr, 0));
+    error = syscall(SYS_pidfd_send_signal, pidfd_, signum, nullptr, 0) < 0 ? errno : 0;
   }
 #endif
   // A sandbox may forbid the call, with EPERM; where it is the child that may not be signalled, kill() says so too.
-  if (result < 0 && (errno == ENOSYS || errno == EPERM)) {
-    result = ::kill(pid_, signum);
+  if (error == ENOSYS || error == EPERM) {
+    error = ::kill(pid_, signum) < 0 ? errno : 0;
   }
-  if (result < 0 && errno != ESRCH) {
-    return py::raise_os_error(errno);
+  if (error != 0 && error != ESRCH) {
+    return py::raise_os_error(error);
   }
   Py_RETURN_NONE;
 }
