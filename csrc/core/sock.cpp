@@ -6,7 +6,6 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <climits>
 #include <utility>
 
@@ -95,14 +94,14 @@ bool SockCall::wait(Loop& loop, const SockRequest& request) {
     }
   }
   if (keeps) {
-    return watch_kept(loop, fd_, number.get());
+    return watch_kept(loop, fd_);
   }
   handle_ =
       py::call_method(loop.object(), request.writes() ? names._add_writer : names._add_reader, number.get(), object());
   return static_cast<bool>(handle_);
 }
 
-bool SockCall::watch_kept(Loop& loop, int fd, PyObject*) {
+bool SockCall::watch_kept(Loop& loop, int fd) {
   if (!loop.check_closed()) {
     return false;
   }

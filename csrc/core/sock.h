@@ -86,7 +86,7 @@ class SockCall {
  private:
   Loop& loop() const;
   bool wait(Loop& loop, const SockRequest& request);
-  bool watch_kept(Loop& loop, int fd, PyObject* number);
+  bool watch_kept(Loop& loop, int fd);
   void stop_watching();
   void let_go();
 

@@ -37,7 +37,7 @@ Attempt judge_error() {
 
 Attempt judge(const py::Ref<>& result) { return result ? Attempt::done : judge_error(); }
 
-// The number of a plain socket's descriptor; -1, which the kernel refuses, where it is closed. -2 with an exception set.
+// The number of a socket's descriptor; -1 where it is closed, of which its methods say so. -2 with an exception set.
 int number_of(const ModuleState& state, PyObject* sock) {
   py::Ref<> number = py::call_method(sock, state.names.fileno);
   const long fd = number ? PyLong_AsLong(number.get()) : -1;
@@ -80,7 +80,7 @@ Raw raw_recv(Loop& loop, const SockRequest& request, py::Ref<>* result) {
   }
   const int fd = number_of(state, request.sock);
   char* room = loop.slab();
-  if (fd < -1 || room == nullptr) {
+  if (fd < 0 || room == nullptr) {
     return fd < -1 ? Raw::failed : Raw::by_method;
   }
   const ssize_t count = ::recv(fd, room, static_cast<std::size_t>(wanted), MSG_DONTWAIT);
@@ -99,8 +99,8 @@ Raw raw_recv_into(Loop& loop, const SockRequest& request, py::Ref<>* result) {
     return Raw::by_method;
   }
   const int fd = number_of(loop.state(), request.sock);
-  if (fd < -1) {
-    return Raw::failed;
+  if (fd < 0) {
+    return fd < -1 ? Raw::failed : Raw::by_method;
   }
   const ssize_t count = ::recv(fd, view.data(), static_cast<std::size_t>(view.size()), MSG_DONTWAIT);
   const Raw outcome = judge_raw(loop.state(), request.sock, count);
@@ -119,8 +119,8 @@ Raw raw_send(Loop& loop, SockRequest& request, py::Ref<>* result) {
   }
   request.total = view.size();
   const int fd = number_of(loop.state(), request.sock);
-  if (fd < -1) {
-    return Raw::failed;
+  if (fd < 0) {
+    return fd < -1 ? Raw::failed : Raw::by_method;
   }
   // SIGPIPE as the program has set it, as in asyncio.
   const ssize_t count =
