@@ -306,7 +306,6 @@ class _Handle(asyncio.Handle):
     def __copy__(self) -> asyncio.Handle:
         """A handle of asyncio's own type with the same attributes, which is not scheduled."""
 
-
 @final
 class Handle(_Handle):
     """A callback scheduled on a uvpy loop: an asyncio.Handle to isinstance(). Cannot be made by hand."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import socket
 import types
+from asyncio import base_events
 from typing import Any
 
 _Loop = Any  # a uvpy.Loop, of whose private methods the checkers know little
@@ -28,6 +29,9 @@ _getaddrinfo_of_c = _socket.getaddrinfo
 _getnameinfo = socket.getnameinfo
 _may_getaddrinfo = _is_genuine(_getaddrinfo) and _is_genuine(_getaddrinfo_of_c)
 _may_getnameinfo = _is_genuine(_getnameinfo)
+
+# asyncio's own code finds the functions there, and so do those who put a whole module in socket's place.
+_base_events: Any = base_events
 
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
@@ -79,7 +83,7 @@ async def getaddrinfo(
     """
     if (
         _may_getaddrinfo
-        and socket.getaddrinfo is _getaddrinfo
+        and _base_events.socket.getaddrinfo is _getaddrinfo
         and _socket.getaddrinfo is _getaddrinfo_of_c
         and not self._overrides("run_in_executor")
     ):
@@ -89,7 +93,7 @@ async def getaddrinfo(
             if self._debug:
                 found = self._getaddrinfo_debug(host, port, family, type, proto, flags)
             return found
-    look_up = self._getaddrinfo_debug if self._debug else socket.getaddrinfo
+    look_up = self._getaddrinfo_debug if self._debug else _base_events.socket.getaddrinfo
     looked_up: _Found = await self.run_in_executor(None, look_up, host, port, family, type, proto, flags)
     return looked_up
 
@@ -100,11 +104,11 @@ async def getnameinfo(self: _Loop, sockaddr: tuple[Any, ...], flags: int = 0) ->
         _may_getnameinfo
         and isinstance(flags, int)
         and flags & _NUMERIC_NAME == _NUMERIC_NAME
-        and socket.getnameinfo is _getnameinfo
+        and _base_events.socket.getnameinfo is _getnameinfo
         and not self._overrides("run_in_executor")
     ):
         return socket.getnameinfo(sockaddr, flags)
-    names: tuple[str, str] = await self.run_in_executor(None, socket.getnameinfo, sockaddr, flags)
+    names: tuple[str, str] = await self.run_in_executor(None, _base_events.socket.getnameinfo, sockaddr, flags)
     return names
 
 

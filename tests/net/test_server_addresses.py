@@ -1,4 +1,4 @@
-"""Where servers listen: several hosts, the same one twice, both families, zones, options; and sockets accepted by others."""
+"""Where servers listen: several hosts, one twice, both families, zones, options; and sockets accepted by others."""
 
 import asyncio
 import socket

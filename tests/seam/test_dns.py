@@ -8,6 +8,7 @@ import logging
 import socket
 import sys
 import threading
+from unittest import mock
 
 import pytest
 
@@ -160,6 +161,15 @@ async def test_a_replacement_answers_in_a_thread(loop, monkeypatch, where):
     monkeypatch.undo()
     assert (await loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM))[0][4] == ("127.0.0.1", 80)
     assert calls == []
+
+
+async def test_a_replaced_module_answers(loop):
+    """As CPython's own tests do it: the name `socket` in asyncio's module means another one."""
+    with mock.patch("asyncio.base_events.socket", autospec=True) as fake:
+        fake.getaddrinfo.return_value = [1]
+        fake.getnameinfo.return_value = ("host", "service")
+        assert await loop.getaddrinfo("127.0.0.1", 80) == [1]
+        assert await loop.getnameinfo(("x", 1), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV) == ("host", "service")
 
 
 async def test_a_replaced_getnameinfo_answers(loop, monkeypatch):

@@ -7,13 +7,14 @@ import gc
 import heapq
 import inspect
 import pickle
+import sys
 import threading
 import weakref
 from unittest import mock
 
 import pytest
 
-from support.drive import in_thread, run, turn
+from support.drive import in_thread, run, turn, turns
 from support.protocols import Recorder, connect, drop, finish, keeping, serve
 
 # ---- attributes of the loop
@@ -254,8 +255,13 @@ async def test_a_dropped_transport_leaves_its_server(loop):
         gc.collect()
         assert gone() is None
         server.close()
-        async with asyncio.timeout(10):
-            await server.wait_closed()
+        waiting = asyncio.ensure_future(server.wait_closed())
+        if (3, 12) <= sys.version_info < (3, 13):  # there a server counts its clients, and one is gone without a word
+            await turns(20)
+            assert not waiting.done()
+            waiting.cancel()
+        await asyncio.wait([waiting], timeout=10)
+        assert waiting.done()
         await drop(transport)
         await protocol.lost()
 
