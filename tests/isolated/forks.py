@@ -65,7 +65,9 @@ class Ears:
         self.writer.close()
         self.server.close()
         await self.writer.wait_closed()
-        await asyncio.sleep(0.02)  # the serving task sees the end
+        async with asyncio.timeout(10):
+            while len(asyncio.all_tasks()) > 1:  # those that serve see the end
+                await asyncio.sleep(0.001)
         self.a.close()
         self.b.close()
         await asyncio.get_running_loop().shutdown_default_executor()
