@@ -54,7 +54,10 @@ def use_and_close(loop, expect_error):
         except (OSError, ValueError) as exc:  # ValueError: signal.set_wakeup_fd()'s
             said = exc
     assert said is not None or not expect_error
-    loop.close()
+    try:
+        loop.close()
+    except OSError:
+        assert KIND == "asyncio"  # from 3.15 on the close() of an epoll object tells EBADF
     assert loop.is_closed()
 
 
