@@ -123,7 +123,14 @@ bool Loop::describe_resources(PyObject* rows) {
 bool Loop::describe_watchers(PyObject* rows) {
   for (std::size_t fd = 0; fd < watchers_.limit(); ++fd) {
     const int number = static_cast<int>(fd);
-    const unsigned mask = watchers_.watched(number);
+    unsigned mask = 0;
+    for (const unsigned side : {kReadable, kWritable}) {
+      PyObject* handle = watchers_.handle(number, side);
+      // The handles of pipe transports are shown with the transport.
+      if (handle != nullptr && !py::state_of<Handle>(handle)->runs_in_poll()) {
+        mask |= side;
+      }
+    }
     if (mask == 0) {
       continue;
     }

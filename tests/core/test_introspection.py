@@ -65,6 +65,37 @@ async def test_bytes_that_wait(loop, pair):
 
 
 @ours
+async def test_pipes_are_one_row_each(loop):
+    r, w = os.pipe()
+    reading, _ = await loop.connect_read_pipe(asyncio.Protocol, io.FileIO(r))
+    writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, io.FileIO(w, "w"))
+    await turns()
+    reading.pause_reading()
+    writing.write(bytes(1_000_000))
+    found = rows(loop, "read pipe", "write pipe", "reader", "writer", "reader+writer")
+    found.sort(key=lambda row: row["kind"])
+    assert [(row["kind"], row["fd"]) for row in found] == [("read pipe", r), ("write pipe", w)]
+    assert found[1]["waiting"] == writing.get_write_buffer_size() > 0
+    writing.abort()
+    reading.close()
+    await eventually(lambda: not rows(loop, "read pipe", "write pipe"))
+
+
+@ours
+async def test_datagrams_have_their_peer(loop):
+    free, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
+    address = free.get_extra_info("sockname")
+    bound, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=address)
+    assert {row["fd"]: row["peer"] for row in rows(loop, "udp")} == {
+        free.get_extra_info("socket").fileno(): None,
+        bound.get_extra_info("socket").fileno(): address,
+    }
+    free.close()
+    bound.close()
+    await eventually(lambda: not rows(loop, "udp"))
+
+
+@ours
 async def test_age_counts_from_the_making(loop, pair):
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=pair()[0])
     other = pair()[0]

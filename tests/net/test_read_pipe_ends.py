@@ -195,13 +195,3 @@ async def test_made_blocking_by_somebody_else(loop, sockets):
     await protocol.got(2)
     transport.close()
     await protocol.lost()
-
-
-@pytest.mark.uvpy_only("names of our own")
-def test_the_loop_lists_it(loop, sockets):
-    r, _ = pipe(sockets)
-    transport, protocol = run(loop, reading(r))
-    (row,) = (row for row in loop._debug_handles() if row["kind"] == "read pipe")
-    assert row == {"kind": "read pipe", "fd": r.fileno(), "state": "open", "waiting": 0}
-    transport.close()
-    run(loop, protocol.lost())

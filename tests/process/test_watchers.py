@@ -16,7 +16,7 @@ import pytest
 
 from support.children import PIPE, SLEEP, THREAD_TEXT, ChildNotes, has_children, spawn, wait_for_zombie
 from support.drive import LIMIT, eventually, run, turns
-from support.leaks import fds
+from support.leaks import fds, handles
 
 policies_have_watchers = pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="policies have child watchers until 3.13"
@@ -392,7 +392,7 @@ async def test_what_ends_a_program_goes_through(loop, monkeypatch):
     task = loop.create_task(_raises_interrupt(spawn(*SLEEP)))
     assert await task == "mine"
     assert popens[0].wait(LIMIT) == -signal.SIGKILL
-    assert not loop._debug_handles()
+    assert not handles(loop)
 
 
 async def _raises_interrupt(coro):

@@ -11,10 +11,6 @@ from .builds import Env
 from .steps import ROOT, Command, Failure, answer, show, step
 
 BEHAVIOUR = ROOT.parent / "shared" / "behaviour" / "run.py"
-BEHAVIOUR_FILES = (
-    *("sched", "handles", "lifecycle", "errors", "context", "tasks", "threads"),
-    *("signals", "debug", "watch", "tcp", "server", "connect", "streams"),
-)
 COMPAT_HAS_NO_TESTS = 77
 
 
@@ -73,8 +69,7 @@ def behaviours(env: Env) -> bool:
         step("behaviours: skipped, ../shared/behaviour is not there")
         return True
     step(f"behaviours of stock asyncio on Python {env.key}")
-    only = [part for name in BEHAVIOUR_FILES for part in ("--only", f"{name}.*")]
-    return show(behaviour_command(env, *only), env=env.environment(), limit=900) == 0
+    return show(behaviour_command(env), env=env.environment(), limit=900) == 0
 
 
 def sanitized(env: Env, arguments: list[str]) -> int:
