@@ -2,8 +2,7 @@
 
 `uvpy._core.Loop` has what runs per callback, `asyncio.BaseEventLoop` what runs per connection or per loop, in the form
 of the interpreter that runs. Here stand only the hooks that BaseEventLoop leaves to its subclasses, and the pieces
-borrowed by name from asyncio's own Unix loop: what is not native yet works through asyncio's transports over our
-`_add_reader` and `_add_writer`.
+borrowed by name from asyncio's own Unix loop: what runs once a connection, or for objects that only look like sockets.
 """
 
 from __future__ import annotations
@@ -374,7 +373,9 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
     # -- subprocesses: spawned by the standard library, waited for natively
 
     _make_subprocess_transport = _process.make_subprocess_transport
-    _child_watcher_callback = getattr(_Unix, "_child_watcher_callback", None)  # for a program's own child watcher
+    if hasattr(_Unix, "_child_watcher_callback"):  # for a program's own child watcher
+        _child_watcher_callback = _Unix._child_watcher_callback
+
     # -- names
 
     if not TYPE_CHECKING:  # for checkers they are AbstractEventLoop's

@@ -287,19 +287,20 @@ void Watchers::dispatch(Loop& loop) {
     for (int i = 0; i < count; ++i) {
       const auto& event = events[i];
       const auto at = static_cast<std::size_t>(event.fd);
-      if (at >= table_.capacity() || table_[at].tag != event.tag) {
-        continue;  // of a file that is not this number's any more
-      }
-      // A native callback may change the table: nothing of it is kept across the call.
-      if ((event.ready & table_[at].sides) != 0) {
+      // What a native owner or a transport's handle calls may change the table, and close the file and open another under
+      // its number: the event is then of a file that is not this number's any more. Nothing is kept across the calls.
+      const auto is_meant = [&] { return at < table_.capacity() && table_[at].tag == event.tag; };
+      if (is_meant() && (event.ready & table_[at].sides) != 0) {
         table_[at].ready(table_[at].owner, event.ready & table_[at].sides);
       }
-      if ((event.ready & kReadable) != 0 && table_[at].reader != nullptr) {
-        queue(loop, event.fd, kReadable, table_[at].reader);
-      } else if ((event.ready & kReadable) != 0) {
-        forget_kept(loop, event.fd);  // nobody waits: once told is enough
+      if (is_meant() && (event.ready & kReadable) != 0) {
+        if (table_[at].reader != nullptr) {
+          queue(loop, event.fd, kReadable, table_[at].reader);
+        } else {
+          forget_kept(loop, event.fd);  // nobody waits: once told is enough
+        }
       }
-      if ((event.ready & kWritable) != 0 && table_[at].writer != nullptr) {
+      if (is_meant() && (event.ready & kWritable) != 0 && table_[at].writer != nullptr) {
         queue(loop, event.fd, kWritable, table_[at].writer);
       }
     }
