@@ -68,6 +68,7 @@ class Loop;
   X(exception)                      \
   X(fileno)                         \
   X(get_buffer)                     \
+  X(get_extra_info)                 \
   X(handle)                         \
   X(ident)                          \
   X(is_closing)                     \
@@ -132,6 +133,7 @@ struct ModuleState {
   PyObject* asyncio_thread_safe_handle;  // null before 3.14
   PyObject* base_events;                 // the module: its logger is fetched at each use
   PyObject* base_create_task;            // BaseEventLoop.create_task
+  PyObject* base_get_extra_info;         // BaseTransport.get_extra_info, as it was at import
   PyObject* futures_dict;                // of asyncio.futures
   PyObject* tasks_dict;                  // of asyncio.tasks
   PyObject* kwnames_loop;                // ("loop",)

@@ -69,6 +69,7 @@ class Transport : public core::Resource {
   // What asyncio's __del__ says of a transport that nobody closed.
   void warn_unclosed();
 
+  py::Ref<> replaced_get_extra_info() const;
   // The dict behind get_extra_info, made when first asked for.
   PyObject* extra();
   PyObject* make_socket();
