@@ -230,7 +230,9 @@ void Watchers::dispatch(Loop& loop) {
 
 void Watchers::queue(Loop& loop, int fd, unsigned side, PyObject* handle) {
   if (py::state_of<Handle>(handle)->is_cancelled()) {
-    if (remove(loop, fd, side) < 0) {
+    const bool failed = remove(loop, fd, side) < 0;
+    py::Ref<> file = watched(fd) == 0 ? loop.watched_files().take(fd) : py::Ref<>();
+    if (failed) {
       loop.leave_with_error();
     }
   } else if (!loop.ready().push(py::borrow(handle))) {
