@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import shutil
+import socket
 import tarfile
 import tomllib
 from pathlib import Path
@@ -22,12 +23,32 @@ RECIPES = ROOT / "compat" / "suites"
 FOLDER = WORK / "suites"
 
 
+def _has_ipv6() -> bool:
+    """Whether this machine's localhost has an IPv6 address that one can listen at."""
+    try:
+        found = socket.getaddrinfo("localhost", 0, socket.AF_INET6, socket.SOCK_STREAM)
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(found[0][4])
+    except OSError:
+        return False
+    return True
+
+
+MACHINE = {"ipv6": _has_ipv6}
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """Tests that are treated apart, by a part of their id, and why."""
 
     tests: str
     why: str
+    unless: str = ""
+    """Only where the machine lacks this: a key of MACHINE."""
+
+    @property
+    def applies(self) -> bool:
+        return not self.unless or not MACHINE[self.unless]()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +77,8 @@ class Recipe:
             data = tomllib.load(file)
 
         def exceptions(key: str) -> tuple[Case, ...]:
-            return tuple(Case(entry["tests"], entry["why"]) for entry in data.pop(key, []))
+            found = (Case(**entry) for entry in data.pop(key, []))
+            return tuple(case for case in found if case.applies)
 
         left_out, foreign, excused = exceptions("left_out"), exceptions("foreign"), exceptions("excused")
         recipe = cls(
@@ -91,7 +113,12 @@ class Recipe:
 
     def reason(self, entries: tuple[Case, ...], test: str) -> str | None:
         """Why a test is treated apart, if it is."""
-        return next((e.why for e in entries if e.tests in test or fnmatch.fnmatchcase(test, e.tests)), None)
+        return next((entry.why for entry in entries if matches(entry.tests, test)), None)
+
+
+def matches(part: str, test: str) -> bool:
+    """Whether `tests` of a recipe means this test; as in compat/suites/inject, which cannot import us."""
+    return part in test or fnmatch.fnmatchcase(test, "*" + part.replace("[", "[[]") + "*")
 
 
 def recipes() -> dict[str, Recipe]:
@@ -109,6 +136,7 @@ def fetch(recipe: Recipe, env: Env) -> None:
     shutil.rmtree(recipe.tree, ignore_errors=True)
     if workload:
         shutil.copytree(RECIPES / "workloads" / recipe.name, recipe.tree)
+        _settle(recipe)
         return
     download = recipe.folder / "download"
     shutil.rmtree(download, ignore_errors=True)
@@ -131,9 +159,16 @@ def fetch(recipe: Recipe, env: Env) -> None:
             target = recipe.tree / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if path.is_dir() else shutil.copyfile)(path, target)
-    recipe.tree.mkdir(exist_ok=True)
+    _settle(recipe)
     shutil.rmtree(download)
     stamp.write_text(wanted)
+
+
+def _settle(recipe: Recipe) -> None:
+    """Gives the tree a configuration of pytest if it brought none: else pytest would find ours above it."""
+    recipe.tree.mkdir(exist_ok=True)
+    if not any((recipe.tree / name).exists() for name in ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")):
+        (recipe.tree / "pytest.ini").write_text("[pytest]\n")
 
 
 def _fetch_sdist(recipe: Recipe, env: Env, download: Path) -> None:

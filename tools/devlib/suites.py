@@ -193,7 +193,7 @@ class _Runner:
         self._job.write_text(json.dumps(job))
         command: Command = [
             *(self._python, "-m", "pytest", "-p", "suites_pytest", "-p", "no:cacheprovider"),
-            *("-o", "addopts=", "-o", "faulthandler_timeout=0", "-q", "--tb=short", "--color=no"),
+            *("-o", "addopts=", "-o", "faulthandler_timeout=0", "-q", "--tb=short", "--color=no", "--rootdir=."),
             *("--timeout", f"{recipe.test_limit:g}", "--timeout-method", "signal"),
             *(word.format(**known) for word in recipe.arguments),
         ]
@@ -274,6 +274,13 @@ def _version(python: Path, loop: str, path: str) -> str:
     return answer([python, "-c", code]) or "?"
 
 
+def _gist(message: str) -> str:
+    """The line of a failure that says most: its last one with an exception."""
+    lines = [line.strip(" |") for line in message.strip().splitlines()]
+    errors = [line for line in lines if line.startswith("E ") or "Error: " in line or "Warning: " in line]
+    return (errors or lines or [""])[-1]
+
+
 def _print(
     recipe: Recipe,
     comparisons: dict[str, Comparison],
@@ -286,7 +293,7 @@ def _print(
         for title, names in dataclasses.asdict(found).items():
             for name in names[:40]:
                 tests = [run.tests[name] for run in by_loop[loop] if name in run.tests]
-                gist = next((test.message.strip().rpartition("\n")[2] for test in tests if test.bad), "")
+                gist = next((_gist(test.message) for test in tests if test.bad), "")
                 why = f" [excused: {excused[name]}]" if loop == "uvpy" and name in excused else ""
                 print(f"  {loop} {title}: {name}{why} {gist[:160]}", flush=True)
             if len(names) > 40:

@@ -8,6 +8,7 @@ and no more: the runner starts anew with the tests that are left. It must not ch
 from __future__ import annotations
 
 import faulthandler
+import fnmatch
 import json
 import os
 import sys
@@ -24,6 +25,11 @@ SEVERITY = ("skipped", "xfailed", "passed", "failed", "error")
 
 JOB_VARIABLE = "UVPY_SUITES_JOB"
 """The file that says what to do: where results go, what was done already, how long a test may take."""
+
+
+def matches(part: str, test: str) -> bool:
+    """Whether a recipe's `tests`, a part of an id or a glob in which only * is special, means this test."""
+    return part in test or fnmatch.fnmatchcase(test, "*" + part.replace("[", "[[]") + "*")
 
 
 class Recorder:
@@ -52,7 +58,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        gone = [item for item in items if any(part in item.nodeid for part in self._left_out)]
+        gone = [item for item in items if any(matches(part, item.nodeid) for part in self._left_out)]
         done = [item for item in items if item.nodeid in self._done]
         if gone or done:
             config.hook.pytest_deselected(items=gone + done)
