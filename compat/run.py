@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", default=interpreters.default_python(), help="a path, or a version such as 3.12")
     parser.add_argument("--loop", choices=("uvpy", "asyncio", "uvloop"), default="uvpy")
     parser.add_argument("--jobs", type=int, default=2, help="modules at a time (2)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write all results to this file (whole runs: .work/compat/results/)")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="where results go (whole runs: .work/compat/results)")
     parser.add_argument("--slice", action="store_true", help="a short choice of modules, for CI")
     parser.add_argument("--list", action="store_true", help="only list the modules; the tests of those that are named")
     parser.add_argument("--compare", action="store_true", help="run stock asyncio first instead of using its record")

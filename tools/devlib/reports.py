@@ -8,8 +8,7 @@ again anywhere and a test can hold it against its data.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .outcomes import STOCK
@@ -83,8 +82,8 @@ def page(cpython: list[Data], suites: list[Data]) -> str:
     lines = [
         "# What other people's tests say",
         "",
-        "Made by `tools/dev report` from compat/results, which `tools/dev compat` and `tools/dev suites` fill: no figure",
-        "here is written by hand. README.md beside this page and suites/README.md say how the runs are made and judged.",
+        "Made by `tools/dev report` from compat/results, which whole runs of `tools/dev compat` and `tools/dev suites`",
+        "fill: no figure here is written by hand. README.md and suites/README.md say how the runs are made and judged.",
         "",
     ]
     lines += _cpython_part(cpython) if cpython else []
@@ -144,8 +143,9 @@ def _cpython_part(results: list[Data]) -> list[str]:
     return lines
 
 
-def _listed(names: list[str], note: Callable[[str], str] = lambda name: "") -> list[str]:
-    shown = [f"- `{name}`{note(name)}" for name in names[:LIST_LIMIT]]
+def _listed(names: list[str], notes: Mapping[str, str] | None = None) -> list[str]:
+    notes = notes or {}
+    shown = [f"- `{name}`" + (f": {notes[name]}" if name in notes else "") for name in names[:LIST_LIMIT]]
     return shown + ([f"- and {len(names) - LIST_LIMIT} more"] if len(names) > LIST_LIMIT else [])
 
 
@@ -178,7 +178,7 @@ def _suites_part(suites: list[Data]) -> list[str]:
                 f"{data['suite']} {data['version']}",
                 data["python"],
                 *(_figures(data, loop) for loop in LOOPS),
-                ", ".join(_span([run["drove"] for run in data["figures"].get(loop, [{"drove": 0}])]) for loop in (STOCK, "uvpy")),
+                ", ".join(_span([run["drove"] for run in data["figures"][loop]]) for loop in (STOCK, "uvpy")),
                 _ours(data),
                 data["date"],
             )
@@ -209,8 +209,8 @@ def _suite(data: Data) -> list[str]:
         for key, title in names.items():
             if found[key]:
                 lines += [f"{loop}, not so on stock asyncio: {title} ({len(found[key])}):", ""]
-                excused = data["excused"] if loop == "uvpy" and key == "bad" else {}
-                lines += [*_listed(found[key], lambda name, e=excused: f": {e[name]}" if name in e else ""), ""]
+                excused: dict[str, str] = data["excused"] if loop == "uvpy" and key == "bad" else {}
+                lines += [*_listed(found[key], excused), ""]
     if data["incomplete"]:
         lines += [f"Runs that did not come to their end: {', '.join(data['incomplete'])}.", ""]
     return lines

@@ -140,9 +140,7 @@ def _uvloop(env: Env) -> Path:
 class _Runner:
     """Runs a suite once on one loop, in as many processes as it takes."""
 
-    def __init__(
-        self, recipe: Recipe, python: Path, loop: str, number: int, path: str, options: Options
-    ) -> None:
+    def __init__(self, recipe: Recipe, python: Path, loop: str, number: int, path: str, options: Options) -> None:
         self._recipe, self._python, self._path, self._options = recipe, python, path, options
         self._run = Run(loop, number)
         self._log = LOGS / f"suite-{recipe.name}-{loop}-{number}.log"

@@ -105,7 +105,7 @@ async def test_error_leaves_the_connection_usable(conn: AsyncConnection) -> None
 
 async def test_transaction_rolls_back(conn: AsyncConnection) -> None:
     await conn.execute("create temp table t (x int)")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012
         async with conn.transaction():
             await conn.execute("insert into t values (1)")
             raise ZeroDivisionError
@@ -155,7 +155,7 @@ async def test_copy_blocks_of_a_megabyte(conn: AsyncConnection) -> None:
 
 async def test_copy_that_fails_in_the_middle(conn: AsyncConnection) -> None:
     await conn.execute("create temp table t (i int)")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012
         async with conn.cursor().copy("copy t from stdin") as copy:
             await copy.write_row((1,))
             raise ZeroDivisionError
@@ -170,7 +170,7 @@ async def test_pipeline(conn: AsyncConnection) -> None:
 
 
 async def test_pipeline_error(conn: AsyncConnection) -> None:
-    with pytest.raises(psycopg.errors.DivisionByZero):
+    with pytest.raises(psycopg.errors.DivisionByZero):  # noqa: PT012
         async with conn.pipeline() as pipeline:
             await conn.execute("select 1 / 0")
             await pipeline.sync()
