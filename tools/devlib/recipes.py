@@ -21,6 +21,8 @@ from .steps import ROOT, WORK, Command, Failure, answer, quiet, step
 
 RECIPES = ROOT / "compat" / "suites"
 FOLDER = WORK / "suites"
+SETUP = "uvpy_suite_setup"
+"""The module in a tree that holds the recipe's `setup`."""
 
 
 def _has_ipv6() -> bool:
@@ -65,6 +67,7 @@ class Recipe:
     arguments: tuple[str, ...]
     environment: dict[str, str]
     services: tuple[str, ...]
+    setup: str
     limit: float
     test_limit: float
     left_out: tuple[Case, ...]
@@ -92,6 +95,7 @@ class Recipe:
             arguments=tuple(data.pop("arguments")),
             environment=data.pop("environment", {}),
             services=tuple(data.pop("services", ())),
+            setup=data.pop("setup", ""),
             limit=data.pop("limit", 900.0),
             test_limit=data.pop("test_limit", 60.0),
             left_out=left_out,
@@ -129,7 +133,7 @@ def recipes() -> dict[str, Recipe]:
 def fetch(recipe: Recipe, env: Env) -> None:
     """Brings the suite's tests into its tree."""
     stamp = recipe.folder / "source.txt"
-    wanted = repr((recipe.source, recipe.version, recipe.take))
+    wanted = repr((recipe.source, recipe.version, recipe.take, recipe.setup))
     workload = recipe.source == "workload"
     if not workload and stamp.exists() and stamp.read_text() == wanted and recipe.tree.exists():
         return
@@ -169,6 +173,7 @@ def _settle(recipe: Recipe) -> None:
     recipe.tree.mkdir(exist_ok=True)
     if not any((recipe.tree / name).exists() for name in ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")):
         (recipe.tree / "pytest.ini").write_text("[pytest]\n")
+    (recipe.tree / f"{SETUP}.py").write_text(recipe.setup)
 
 
 def _fetch_sdist(recipe: Recipe, env: Env, download: Path) -> None:

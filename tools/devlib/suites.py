@@ -21,7 +21,7 @@ from typing import Any
 from . import services
 from .builds import MAIN, Env
 from .outcomes import STOCK, Comparison, Run, Test, compare, foreign
-from .recipes import FOLDER, RECIPES, Recipe, fetch, recipes
+from .recipes import FOLDER, RECIPES, SETUP, Recipe, fetch, recipes
 from .services import Service
 from .steps import LOGS, Command, Failure, answer, locked, logged, quiet, relative, step
 
@@ -190,7 +190,7 @@ class _Runner:
         }
         self._job.write_text(json.dumps(job))
         command: Command = [
-            *(self._python, "-m", "pytest", "-p", "suites_pytest", "-p", "no:cacheprovider"),
+            *(self._python, "-m", "pytest", "-p", "suites_pytest", "-p", SETUP, "-p", "no:cacheprovider"),
             *("-o", "addopts=", "-o", "faulthandler_timeout=0", "-q", "--tb=short", "--color=no", "--rootdir=."),
             *("--timeout", f"{recipe.test_limit:g}", "--timeout-method", "signal"),
             *(word.format(**known) for word in recipe.arguments),
