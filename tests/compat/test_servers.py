@@ -12,7 +12,8 @@ import time
 import pytest
 
 HERE = pathlib.Path(__file__).parent
-LIMIT = 60
+LIMIT = 40  # seconds for the first answers; the watchdog of the tests ends all at 60
+PATIENCE = 3  # for one answer: some servers listen before they serve, at a socket that they replace
 EXEC = [sys.executable, "-m", "uvpy", "exec"]
 GUNICORN = [sys.executable, "-m", "gunicorn"]
 UVPY = "uvpy._loop.Loop"
@@ -25,7 +26,7 @@ class Connection(http.client.HTTPConnection):
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(LIMIT)
+        self.sock.settimeout(PATIENCE)
         self.sock.connect(self.host)
 
 
@@ -63,7 +64,7 @@ def served_by(command, path, workers=1):
             pids.add(pid)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=15)
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
