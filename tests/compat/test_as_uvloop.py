@@ -65,7 +65,9 @@ def test_run():
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="policies are deprecated")
 def test_install():
-    assert code(AS_UVLOOP + "uvloop.install()\nl = asyncio.new_event_loop()\nl.close()\nprint(type(l).__name__)") == "Loop"
+    assert (
+        code(AS_UVLOOP + "uvloop.install()\nl = asyncio.new_event_loop()\nl.close()\nprint(type(l).__name__)") == "Loop"
+    )
 
 
 def test_uvloop_itself_is_not_replaced(tmp_path):

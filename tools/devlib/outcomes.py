@@ -17,7 +17,7 @@ STOCK = "asyncio"
 
 
 @dataclasses.dataclass
-class Test:
+class Result:
     """A test's result in one run."""
 
     outcome: str
@@ -41,7 +41,7 @@ class Run:
 
     loop: str
     number: int
-    tests: dict[str, Test] = dataclasses.field(default_factory=dict)
+    tests: dict[str, Result] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     restarts: int = 0
     left_out: int = 0
@@ -68,7 +68,7 @@ class Run:
         while name in self.tests:  # two tests of one name
             number += 1
             name = f"{said['id']}#{number}"
-        self.tests[name] = Test(
+        self.tests[name] = Result(
             said["outcome"],
             said.get("message", ""),
             said.get("seconds", 0.0),
@@ -76,7 +76,7 @@ class Run:
             tuple(said.get("foreign", ())),
         )
 
-    def ids(self, wanted: Callable[[Test], bool]) -> set[str]:
+    def ids(self, wanted: Callable[[Result], bool]) -> set[str]:
         return {name for name, test in self.tests.items() if wanted(test)}
 
     def count(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from . import services
 from .builds import MAIN, Env
-from .outcomes import STOCK, Comparison, Run, Test, compare, foreign
+from .outcomes import STOCK, Comparison, Result, Run, compare, foreign
 from .recipes import FOLDER, RECIPES, SETUP, Recipe, fetch, recipes
 from .services import Service
 from .steps import LOGS, Command, Failure, answer, locked, logged, quiet, relative, step
@@ -157,13 +157,13 @@ class _Runner:
             late = time.monotonic() - begin >= recipe.limit
             if current is not None:
                 outcome = "hang" if status in (1, 124) else "crash"
-                run.tests[current] = Test(outcome, f"exit status {status}; see {relative(self._log)}")
+                run.tests[current] = Result(outcome, f"exit status {status}; see {relative(self._log)}")
             elif run.complete and status in (0, 1, 5):
                 break
             else:
                 outcome = "hang" if status == 124 else "crash"
                 name = "<exit>" if run.complete else "<start>"
-                run.tests[name] = Test(outcome, f"exit status {status}; see {relative(self._log)}")
+                run.tests[name] = Result(outcome, f"exit status {status}; see {relative(self._log)}")
                 break
             if late:
                 run.complete = False
