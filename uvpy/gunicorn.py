@@ -10,6 +10,7 @@ Each is made when it is asked for, so that only what it stands on need be instal
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import uvpy
@@ -23,7 +24,7 @@ __all__ = ["ASGIWorker", "AiohttpWorker", "UvicornWorker"]
 
 
 def _asgi_worker() -> type[Any]:
-    from gunicorn.workers.gasgi import ASGIWorker as Base
+    Base: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 
     class ASGIWorker(Base):  # type: ignore[misc]
         """gunicorn's own ASGI worker; its --asgi-loop is of no account."""
@@ -36,7 +37,7 @@ def _asgi_worker() -> type[Any]:
 
 
 def _uvicorn_worker() -> type[Any]:
-    from uvicorn_worker import UvicornWorker as Base
+    Base: Any = importlib.import_module("uvicorn_worker").UvicornWorker
 
     class UvicornWorker(Base):  # type: ignore[misc]
         """uvicorn's worker."""
@@ -48,7 +49,7 @@ def _uvicorn_worker() -> type[Any]:
 
 
 def _aiohttp_worker() -> type[Any]:
-    from aiohttp.worker import GunicornWebWorker as Base
+    Base: Any = importlib.import_module("aiohttp.worker").GunicornWebWorker
 
     class AiohttpWorker(Base):  # type: ignore[misc]
         """aiohttp's worker."""

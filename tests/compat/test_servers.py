@@ -1,5 +1,6 @@
 """Real servers whose loops are uvpy's: gunicorn's workers, and servers that know uvloop by name, by the stand-in."""
 
+import contextlib
 import http.client
 import os
 import pathlib
@@ -66,10 +67,8 @@ def served_by(command, path, workers=1):
             process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=15)
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     assert len(pids) == workers, output
     return loops, process.returncode, output
 

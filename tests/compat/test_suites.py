@@ -11,8 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from devlib import outcomes, recipes, reports
-from devlib.outcomes import Run, Result
+from devlib import outcomes, recipes, reports  # noqa: E402
+from devlib.outcomes import Result, Run  # noqa: E402
 
 SITE = str(pathlib.Path(__import__("uvpy").__file__).parent.parent)
 
