@@ -11,56 +11,39 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvpy
 
-if TYPE_CHECKING:
-    ASGIWorker: type[Any]
-    UvicornWorker: type[Any]
-    AiohttpWorker: type[Any]
 
-__all__ = ["ASGIWorker", "AiohttpWorker", "UvicornWorker"]
+def _asgi_worker() -> Any:
+    base = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 
+    def _setup_event_loop(self: Any) -> None:
+        self.loop = uvpy.new_event_loop()
+        asyncio.set_event_loop(self.loop)
 
-def _asgi_worker() -> type[Any]:
-    Base: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
-
-    class ASGIWorker(Base):  # type: ignore[misc]
-        """gunicorn's own ASGI worker; its --asgi-loop is of no account."""
-
-        def _setup_event_loop(self) -> None:
-            self.loop = uvpy.new_event_loop()
-            asyncio.set_event_loop(self.loop)
-
-    return ASGIWorker
+    doc = "gunicorn's own ASGI worker on uvpy; its --asgi-loop is of no account."
+    return type("ASGIWorker", (base,), {"__doc__": doc, "_setup_event_loop": _setup_event_loop})
 
 
-def _uvicorn_worker() -> type[Any]:
-    Base: Any = importlib.import_module("uvicorn_worker").UvicornWorker
-
-    class UvicornWorker(Base):  # type: ignore[misc]
-        """uvicorn's worker."""
-
-        # By name: this is what uvicorn's --loop takes.
-        CONFIG_KWARGS = {**Base.CONFIG_KWARGS, "loop": "uvpy:new_event_loop"}  # noqa: RUF012
-
-    return UvicornWorker
+def _uvicorn_worker() -> Any:
+    base = importlib.import_module("uvicorn_worker").UvicornWorker
+    # By name: this is what uvicorn's --loop takes.
+    config = {**base.CONFIG_KWARGS, "loop": "uvpy:new_event_loop"}
+    return type("UvicornWorker", (base,), {"__doc__": "uvicorn's worker on uvpy.", "CONFIG_KWARGS": config})
 
 
-def _aiohttp_worker() -> type[Any]:
-    Base: Any = importlib.import_module("aiohttp.worker").GunicornWebWorker
+def _aiohttp_worker() -> Any:
+    base = importlib.import_module("aiohttp.worker").GunicornWebWorker
 
-    class AiohttpWorker(Base):  # type: ignore[misc]
-        """aiohttp's worker."""
+    def init_process(self: Any) -> None:
+        # In the place of aiohttp's own, which makes asyncio's loop and goes on with this.
+        self.loop = uvpy.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        super(base, self).init_process()
 
-        def init_process(self) -> None:
-            # In the place of aiohttp's own, which makes asyncio's loop and goes on with this.
-            self.loop = uvpy.new_event_loop()
-            asyncio.set_event_loop(self.loop)
-            super(Base, self).init_process()
-
-    return AiohttpWorker
+    return type("AiohttpWorker", (base,), {"__doc__": "aiohttp's worker on uvpy.", "init_process": init_process})
 
 
 _WORKERS = {"ASGIWorker": _asgi_worker, "UvicornWorker": _uvicorn_worker, "AiohttpWorker": _aiohttp_worker}
@@ -70,7 +53,5 @@ def __getattr__(name: str) -> Any:
     make = _WORKERS.get(name)
     if make is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    worker = make()
-    worker.__module__, worker.__qualname__ = __name__, name
-    globals()[name] = worker
+    worker = globals()[name] = make()
     return worker
