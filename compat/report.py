@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,13 @@ def write_json(report: Report, path: Path) -> None:
         "loop": report.loop,
         "loop_version": report.python.loop,
         "status": report.status(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "entries": {
+            verdict.entry.id: {"kind": verdict.entry.kind, "reason": verdict.entry.reason, "link": verdict.entry.link}
+            for module in report.modules
+            for verdict in module.verdicts
+            if verdict.entry is not None
+        },
         "totals": {column: report.total(column) for column in COLUMNS},
         "injection_failed": report.foreign(),
         "stale": [dataclasses.asdict(entry) for entry in report.stale],
@@ -271,4 +279,5 @@ def write_json(report: Report, path: Path) -> None:
             for module in report.modules
         },
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

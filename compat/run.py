@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", default=interpreters.default_python(), help="a path, or a version such as 3.12")
     parser.add_argument("--loop", choices=("uvpy", "asyncio", "uvloop"), default="uvpy")
     parser.add_argument("--jobs", type=int, default=2, help="modules at a time (2)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write all results to this file")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="where results go (whole runs: .work/compat/results)")
     parser.add_argument("--slice", action="store_true", help="a short choice of modules, for CI")
     parser.add_argument("--list", action="store_true", help="only list the modules; the tests of those that are named")
     parser.add_argument("--compare", action="store_true", help="run stock asyncio first instead of using its record")
@@ -152,8 +152,9 @@ def main() -> int:
     whole = set(chosen) == set(modules) and not any(chosen.values())
     report = judge(python, options.loop, runs, expectations, stock, whole)
     print_report(report, logs)
-    if options.json:
-        write_json(report, options.json)
+    kept = interpreters.REPOSITORY / ".work" / "compat" / "results" / f"{options.loop}-{python.full}.json"
+    if options.json or whole:
+        write_json(report, options.json or kept)
     return report.status()
 
 

@@ -96,6 +96,7 @@ PyMethodDef functions[] = {
     py::function<&process::children>("children", "The children that a loop watches."),
     py::function<&core::libuv_loop_ptr>("libuv_loop_ptr",
                                         "libuv_loop_ptr(loop)\n--\n\nThe libuv loop, for other extensions."),
+    py::function<&net::unlink_socket>("unlink_socket", "Remove a listening socket's path."),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -59,8 +59,9 @@ bool ModuleState::fill() {
     return false;
   }
   base_create_task = PyObject_GetAttrString(base_event_loop, "create_task");
+  base_get_extra_info = PyObject_GetAttr(flow_control_mixin, names.get_extra_info);
   kwnames_loop = PyTuple_Pack(1, names.loop);
-  return base_create_task != nullptr && kwnames_loop != nullptr;
+  return base_create_task != nullptr && base_get_extra_info != nullptr && kwnames_loop != nullptr;
 }
 
 int ModuleState::visit(visitproc visit, void* arg) const {
@@ -70,6 +71,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(asyncio_thread_safe_handle);
   Py_VISIT(base_events);
   Py_VISIT(base_create_task);
+  Py_VISIT(base_get_extra_info);
   Py_VISIT(futures_dict);
   Py_VISIT(tasks_dict);
   Py_VISIT(own_time);
@@ -102,6 +104,7 @@ void ModuleState::clear() {
   Py_CLEAR(asyncio_thread_safe_handle);
   Py_CLEAR(base_events);
   Py_CLEAR(base_create_task);
+  Py_CLEAR(base_get_extra_info);
   Py_CLEAR(futures_dict);
   Py_CLEAR(tasks_dict);
   Py_CLEAR(kwnames_loop);

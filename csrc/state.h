@@ -38,6 +38,7 @@ class Loop;
   X(_proc)                          \
   X(_process_exited)                \
   X(_set_running_loop)              \
+  X(_signal_seen)                   \
   X(_settle_reading)                \
   X(abort)                          \
   X(_call_connection_lost)          \
@@ -81,6 +82,7 @@ class Loop;
   X(exception)                      \
   X(fileno)                         \
   X(get_buffer)                     \
+  X(get_extra_info)                 \
   X(getsockopt)                     \
   X(gettimeout)                     \
   X(handle)                         \
@@ -167,6 +169,7 @@ struct ModuleState {
   PyObject* asyncio_thread_safe_handle;  // null before 3.14
   PyObject* base_events;                 // the module: its logger is fetched at each use
   PyObject* base_create_task;            // BaseEventLoop.create_task
+  PyObject* base_get_extra_info;         // BaseTransport.get_extra_info, as it was at import
   PyObject* futures_dict;                // of asyncio.futures
   PyObject* tasks_dict;                  // of asyncio.tasks
   PyObject* kwnames_loop;                // ("loop",)

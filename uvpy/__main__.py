@@ -1,4 +1,4 @@
-"""`python -m uvpy info`: what is installed and which loop asyncio would make now."""
+"""`python -m uvpy`: what is installed (info), and programs started with uvpy in the place of uvloop (exec)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import argparse
 import asyncio
 import os
 import platform
+import shutil
+import subprocess
 import sys
+from typing import NoReturn
 
 import uvpy
+import uvpy.compat
 
 
 def _loop_asyncio_makes() -> str:
@@ -21,12 +25,7 @@ def _loop_asyncio_makes() -> str:
     return f"{type(loop).__module__}.{type(loop).__qualname__}"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m uvpy", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="versions, build, and the loop that asyncio would make now")
-    parser.parse_args(argv)
+def _info() -> int:
     rows = {
         **uvpy.build_info(),
         "platform": platform.platform(),
@@ -38,6 +37,46 @@ def main(argv: list[str] | None = None) -> int:
     for name, value in rows.items():
         print(f"{name:{width}}  {value}")
     return 0
+
+
+def _exec(command: list[str]) -> NoReturn:
+    """Become the program of `python -m uvpy exec`, with the stand-in for uvloop on its path and its children's."""
+    if not command:
+        sys.exit("python -m uvpy exec: what is to be run? -m MODULE, -c CODE, a file, or a command")
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    first = command[0]
+    isolated = [option for option in (*options, first) if option[:1] == "-" and option[1:2] in tuple("IE")]
+    if isolated:
+        sys.exit(f"python -m uvpy exec: the stand-in comes by PYTHONPATH, which {isolated[0]} ignores")
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{uvpy.compat.STAND_IN}{os.pathsep}{path}" if path else uvpy.compat.STAND_IN
+    program = None if first.startswith("-") or os.path.exists(first) else shutil.which(first)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if program is not None:
+        os.execv(program, command)
+    os.execv(sys.executable, [sys.executable, *options, *command])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m uvpy", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="versions, build, and the loop that asyncio would make now")
+    sub = commands.add_parser(
+        "exec",
+        help="run a program with uvpy in the place of uvloop",
+        description="Run a program, and what Python it starts, with uvpy in the place of uvloop: "
+        "python -m uvpy exec -m MODULE ..., -c CODE ..., FILE ..., or a command on the PATH that is written in Python.",
+        usage="python -m uvpy exec -m MODULE ... | -c CODE ... | FILE ... | COMMAND ...",
+    )
+    sub.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="what is to be run")
+    words = sys.argv[1:] if argv is None else argv
+    # Not left to argparse: it would take the program's own options for ours.
+    if words[:1] == ["exec"] and words[1:2] not in (["-h"], ["--help"]):
+        _exec(words[1:])
+    parser.parse_args(words)
+    return _info()
 
 
 if __name__ == "__main__":

@@ -701,6 +701,9 @@ def native_function(function: FunctionType, method: MethodDescriptorType) -> Fun
 def remember_hooks(kind: type[Loop], /) -> None:
     """Take the methods of a class as those that nobody has overridden."""
 
+def unlink_socket(path: str | bytes, inode: int) -> None:
+    """Remove a listening socket's path if it is still the file of that number; OSError if that fails."""
+
 def before_fork() -> None:
     """For os.register_at_fork(before=): send what was gathered."""
 

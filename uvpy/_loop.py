@@ -17,10 +17,12 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 import warnings
 import weakref
 from asyncio import selector_events, sslproto, unix_events
+from asyncio.log import logger
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -121,6 +123,9 @@ def _record(loop: weakref.ref[Loop], signum: int, frame: object) -> None:
     """
     target = loop()
     if target is not None and not target.is_closed():
+        if target._hears_signals or target._thread_id == threading.get_ident():
+            # The wakeup descriptor is the loop's: a byte for the same signal is in it.
+            target._signals_told[signum] = target._signals_told.get(signum, 0) + 1
         target._add_callback_signalsafe(asyncio.Handle(target._handle_signal, (signum,), target))
 
 
@@ -141,6 +146,8 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
             self._set_gil_policy(gil)
         asyncio.BaseEventLoop.__init__(self)
         self._signal_handlers: dict[int, asyncio.Handle] = {}
+        self._signals_told: dict[int, int] = {}
+        self._hears_signals = False
         self._signals_since: dict[int, float] = {}
         self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._unix_server_sockets: dict[socket.socket, int] = {}
@@ -292,9 +299,12 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
         if path is not None:
             # The path is ours to remove only while it is still the socket that we bound.
             inode = self._unix_server_sockets.pop(sock)
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(path).st_ino == inode:
-                    os.unlink(path)
+            try:
+                _core.unlink_socket(path, inode)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.error("Unable to clean up listening UNIX socket %r: %r", path, error)
 
     def _ensure_fd_no_transport(self, fd: Any) -> None:
         self._ensure_fd_no_native_transport(fd)
@@ -394,9 +404,15 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
         Every kind of signal that arrived is handled, however many come at once.
         """
         with _users_wakeup_fd_kept():
-            _Unix.add_signal_handler(self, sig, callback, *args)
-            signal.signal(sig, functools.partial(_record, weakref.ref(self)))
-            signal.siginterrupt(sig, False)
+            # asyncio's method gives the wakeup descriptor to the loop: a signal that comes before our handler is in
+            # force is seen by its byte.
+            self._hears_signals = True
+            try:
+                _Unix.add_signal_handler(self, sig, callback, *args)
+                signal.signal(sig, functools.partial(_record, weakref.ref(self)))
+                signal.siginterrupt(sig, False)
+            finally:
+                self._hears_signals = False
         self._signals_since[sig] = time.monotonic()
 
     def remove_signal_handler(self, sig: int) -> bool:
@@ -421,6 +437,18 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
                 }
             )
         return rows
+
+    def _signal_seen(self, sig: int) -> None:
+        """A signal came through the wakeup descriptor, by which asyncio's loop goes.
+
+        What its handler has told already is over. What is left is the loop's none the less: where a program has put
+        another handler in the place of ours, where several of a kind came at once, where ours was not yet in force.
+        """
+        told = self._signals_told.get(sig, 0)
+        if told:
+            self._signals_told[sig] = told - 1
+        elif sig in self._signal_handlers:
+            self._handle_signal(sig)
 
     _handle_signal = _Unix._handle_signal
     _check_signal = _Unix._check_signal

@@ -10,32 +10,58 @@ namespace uvpy::core {
 
 namespace {
 
-// The number of a descriptor or of an object with fileno(); -1 with ValueError set. A negative number is one, too.
-int file_number(const ModuleState& state, PyObject* fd) {
-  py::Ref<> number;
+// The number of a descriptor or of an object with fileno(), a negative one too. Nothing with ValueError set.
+py::Ref<> number_of(const ModuleState& state, PyObject* fd) {
   if (PyLong_Check(fd)) {
-    number = py::borrow(fd);
-  } else {
-    py::Ref<> made = py::call_method(fd, state.names.fileno);
-    number = made ? py::steal(PyNumber_Long(made.get())) : py::Ref<>();
-    if (!number) {
-      if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0 && PyErr_ExceptionMatches(PyExc_TypeError) == 0 &&
-          PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
-        return -1;
-      }
-      PyErr_Clear();
-      PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
-      return -1;
-    }
+    return py::borrow(fd);
   }
+  py::Ref<> made = py::call_method(fd, state.names.fileno);
+  py::Ref<> number = made ? py::steal(PyNumber_Long(made.get())) : py::Ref<>();
+  if (!number && (PyErr_ExceptionMatches(PyExc_AttributeError) != 0 || PyErr_ExceptionMatches(PyExc_TypeError) != 0 ||
+                  PyErr_ExceptionMatches(PyExc_ValueError) != 0)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
+  }
+  return number;
+}
+
+// As an int. -1 where it is negative; a number that no descriptor has, for the kernel to say so, where it is too large.
+int as_int(PyObject* number) {
   int overflow = 0;
-  const long value = PyLong_AsLongAndOverflow(number.get(), &overflow);
+  const long value = PyLong_AsLongAndOverflow(number, &overflow);
   if (overflow < 0 || (overflow == 0 && value < 0)) {
-    PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number.get());
     return -1;
   }
-  // A number that no descriptor has: the kernel will say so.
   return overflow > 0 || value > INT_MAX ? INT_MAX : static_cast<int>(value);
+}
+
+// The number of a descriptor; an object that is closed stands for the one that it was given for. -1 with ValueError set.
+int file_number(Loop& loop, PyObject* fd) {
+  py::Ref<> number = number_of(loop.state(), fd);
+  if (!number && PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
+    return -1;
+  }
+  const int value = number ? as_int(number.get()) : -1;
+  if (value >= 0) {
+    return value;
+  }
+  const int known = PyLong_Check(fd) ? -1 : loop.watched_files().find(fd);
+  if (known >= 0) {
+    PyErr_Clear();
+  } else if (number) {
+    PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number.get());
+  }
+  return known;
+}
+
+// Whether an object that is known for a descriptor is still its: closed behind our back, the number may be another's.
+bool is_still(const ModuleState& state, PyObject* file, int fd) {
+  py::Ref<> held = py::borrow(file);
+  py::Ref<> number = number_of(state, file);
+  if (!number) {
+    PyErr_Clear();
+  }
+  return number && as_int(number.get()) == fd;
 }
 
 }  // namespace
@@ -46,10 +72,11 @@ bool Loop::refuse_transport(PyObject* fd) {
 
 PyObject* Loop::ensure_fd_no_transport(PyObject* fd) {
   // The native half: uvpy.Loop asks for asyncio's own transports as well.
-  const int number = file_number(*state_, fd);
-  if (number < 0) {
+  py::Ref<> known = number_of(*state_, fd);
+  if (!known) {
     return nullptr;
   }
+  const int number = as_int(known.get());  // a closed one is nobody's
   PyObject* found = watchers_.transport(number);
   if (found == nullptr) {
     watchers_.forget_kept(*this, number);
@@ -79,12 +106,23 @@ PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObj
   if ((is_public && !refuse_transport(given.named[0])) || !check_closed()) {
     return nullptr;
   }
-  const int fd = file_number(*state_, given.named[0]);
+  PyObject* file = given.named[0];
+  const int fd = file_number(*this, file);
   if (fd < 0) {
     return nullptr;
   }
+  // The first one that it is watched by stays the one it is known by.
+  PyObject* known = watched_files_.get(fd);
+  const bool is_first =
+      watchers_.watched(fd) == 0 || (known != nullptr && known != file && !is_still(*state_, known, fd));
   py::Ref<> handle = make_handle(state_->handle_type, given.named[1], given.rest, given.rest_count, given.context);
   if (!handle || !watchers_.add(*this, fd, side, handle.dup())) {
+    return nullptr;
+  }
+  py::Ref<> before;
+  if (is_first && !watched_files_.set(fd, PyLong_Check(file) ? nullptr : file, &before)) {
+    py::SavedError error;
+    watchers_.remove(*this, fd, side);
     return nullptr;
   }
   if (is_public) {
@@ -100,11 +138,12 @@ PyObject* Loop::remove_watch(unsigned side, bool is_public, PyObject* fd) {
   if (closed_) {
     Py_RETURN_FALSE;
   }
-  const int number = file_number(*state_, fd);
+  const int number = file_number(*this, fd);
   if (number < 0) {
     return nullptr;
   }
   const int removed = watchers_.remove(*this, number, side);
+  py::Ref<> file = watchers_.watched(number) == 0 ? watched_files_.take(number) : py::Ref<>();
   return removed < 0 ? nullptr : PyBool_FromLong(removed);
 }
 
@@ -127,7 +166,7 @@ PyObject* Loop::remove_writer_private(PyObject* fd) { return remove_watch(kWrita
 
 PyObject* Loop::watched(PyObject* fd) {
   // What asyncio's own transports ask a selector for: (events, reader, writer), or None.
-  const int number = file_number(*state_, fd);
+  const int number = file_number(*this, fd);
   if (number < 0) {
     return nullptr;
   }

@@ -17,6 +17,7 @@
 #include "core/ready.h"
 #include "core/resource.h"
 #include "core/timer.h"
+#include "core/watched_files.h"
 #include "core/watcher.h"
 #include "py/args.h"
 #include "py/object.h"
@@ -51,6 +52,7 @@ class Loop {
   ReadyRing& ready() { return ready_; }
   TimerHeap& timers() { return timers_; }
   Watchers& watchers() { return watchers_; }
+  WatchedFiles& watched_files() { return watched_files_; }
   Interrupt& interrupt() { return interrupt_; }
   Resources& resources() { return resources_; }
   Guests& guests() { return guests_; }
@@ -258,6 +260,7 @@ class Loop {
   ReadyRing later_;  // scheduled by callbacks that run in the poll
   TimerHeap timers_;
   Watchers watchers_;
+  WatchedFiles watched_files_;
   Interrupt interrupt_;
   Resources resources_;
   Guests guests_;

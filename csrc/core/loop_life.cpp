@@ -170,6 +170,7 @@ PyObject* Loop::shutdown() {
   later_.clear();
   timers_.clear();
   close_uv();
+  watched_files_.clear();
   task_factory_.reset();
   current_handle_.reset();
   if (!guests_.warn_of_left_open(*this)) {
@@ -206,12 +207,16 @@ int Loop::visit(visitproc visit, void* arg) {
   if (int result = watchers_.visit(visit, arg)) {
     return result;
   }
+  if (int result = watched_files_.visit(visit, arg)) {
+    return result;
+  }
   return resources_.visit(visit, arg);
 }
 
 void Loop::clear() {
   // Nobody can reach the loop any more. One whose __del__ failed (warnings may be errors) is still open.
   close_uv();
+  watched_files_.clear();
   ready_.clear();
   later_.clear();
   timers_.clear();

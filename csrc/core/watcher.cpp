@@ -313,7 +313,9 @@ void Watchers::dispatch(Loop& loop) {
 void Watchers::queue(Loop& loop, int fd, unsigned side, PyObject* handle) {
   const auto* state = py::state_of<Handle>(handle);
   if (state->is_cancelled()) {
-    if (remove(loop, fd, side) < 0) {
+    const bool failed = remove(loop, fd, side) < 0;
+    py::Ref<> file = watched(fd) == 0 ? loop.watched_files().take(fd) : py::Ref<>();
+    if (failed) {
       loop.leave_with_error();
     }
   } else if (state->runs_in_poll() && !loop.must_queue_io() && !loop.is_leaving() && !loop.is_foreign()) {

@@ -139,7 +139,26 @@ PyObject* Transport::extra() {
   return fill_extra(extra_.get()) ? extra_.get() : nullptr;
 }
 
+// What asyncio's transports inherit, a test or a tracer may replace on asyncio's base class for all transports: the
+// replacement, bound to this one as an inherited attribute would be. Null without an error where there is none.
+py::Ref<> Transport::replaced_get_extra_info() const {
+  const ModuleState& state = loop().state();
+  py::Ref<> found = py::get_attr(state.flow_control_mixin, state.names.get_extra_info);
+  if (!found || found.get() == state.base_get_extra_info) {
+    return {};
+  }
+  const descrgetfunc bind = Py_TYPE(found.get())->tp_descr_get;
+  return bind == nullptr ? std::move(found)
+                         : py::steal(bind(found.get(), self_, reinterpret_cast<PyObject*>(Py_TYPE(self_))));
+}
+
 PyObject* Transport::get_extra_info(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (py::Ref<> replaced = replaced_get_extra_info()) {
+    return PyObject_Vectorcall(replaced.get(), args, static_cast<std::size_t>(nargs), kwnames);
+  }
+  if (PyErr_Occurred() != nullptr) {
+    return nullptr;
+  }
   static constexpr const char* kNames[] = {"name", "default"};
   PyObject* given[2];
   if (!py::parse({"get_extra_info", kNames, 1, 2}, args, nargs, kwnames, given)) {

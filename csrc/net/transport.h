@@ -70,6 +70,7 @@ class Transport : public core::Resource {
   void warn_unclosed();
   virtual void close_unclosed() = 0;
 
+  py::Ref<> replaced_get_extra_info() const;
   // The dict behind get_extra_info, made when first asked for.
   PyObject* extra();
   virtual bool fill_extra(PyObject* dict);

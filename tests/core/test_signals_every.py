@@ -62,6 +62,39 @@ def test_a_handler_replaced_before_the_loop_looks_is_called_in_its_place(loop):
     loop.remove_signal_handler(USR1)
 
 
+def test_a_signal_that_comes_within_the_call_is_not_lost(loop, monkeypatch):
+    """Between the handler that asyncio installs first and the loop's own."""
+    got, real = [], signal.siginterrupt
+
+    def siginterrupt(signum, flag):
+        monkeypatch.undo()
+        os.kill(ME, signum)
+        real(signum, flag)
+
+    monkeypatch.setattr(signal, "siginterrupt", siginterrupt)
+    loop.add_signal_handler(USR1, got.append, "signal")
+    run_shortly(loop)
+    assert got == ["signal"]
+    loop.remove_signal_handler(USR1)
+
+
+def test_signals_of_a_kind_that_come_at_once_are_each_handled(loop):
+    got = []
+    loop.add_signal_handler(USR1, got.append, "signal")
+
+    def burst():
+        for _ in range(5):
+            signal.raise_signal(USR1)
+
+    loop.call_soon(burst)
+    run_shortly(loop)
+    assert len(got) == 5
+    os.kill(ME, USR1)
+    run_shortly(loop)
+    assert len(got) == 6
+    loop.remove_signal_handler(USR1)
+
+
 def test_of_two_loops_the_last_one_has_the_signal(loop, new_loop):
     other, got = new_loop(), []
     loop.add_signal_handler(USR1, got.append, "first")

@@ -166,6 +166,7 @@ class Env:
         wanted = {path.name: path for path in (ROOT / "uvpy").iterdir() if path.suffix in (".py", ".pyi", ".typed")}
         wanted["py.typed"] = ROOT / "uvpy" / "py.typed"
         wanted["include"] = ROOT / "uvpy" / "include"
+        wanted["_standin"] = ROOT / "uvpy" / "_standin"
         wanted[module.name] = module
         for path in package.iterdir():
             if path.is_symlink() and (path.name not in wanted or path.readlink() != wanted[path.name]):

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from . import builds, demo, fresh, gate, lint, mutants, pythons
+from . import builds, demo, fresh, gate, lint, mutants, pythons, reports, suites
 from .builds import Env, Variant
 from .machine import supported_pythons
 from .steps import ROOT, WORK, Failure, locked, relative, remove_tree, show, step
@@ -101,6 +101,19 @@ def run_mutants(args: Args) -> int:
     return mutants.run(Env.of(args.python), args.names)
 
 
+def run_suites(args: Args) -> int:
+    if args.list:
+        return suites.show_list()
+    loops = tuple(args.loops.split(","))
+    if unknown := [loop for loop in loops if loop not in suites.LOOPS]:
+        raise Failure(f"no loop {', '.join(unknown)}; there are {', '.join(suites.LOOPS)}")
+    return suites.run(args.names, suites.Options(loops, args.runs, args.only, args.python, args.fetch))
+
+
+def report(_: Args) -> int:
+    return reports.run()
+
+
 def sanitize(args: Args) -> int:
     return gate.sanitized(Env.of(args.python), args.rest)
 
@@ -177,6 +190,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--connections", type=int, default=32, help="keep-alive connections (32)")
     sub = command("mutants", run_mutants, "build with one planted fault at a time; the tests must catch each")
     sub.add_argument("names", nargs="*", metavar="NAME", help="only these of tools/mutants.toml")
+    sub = command("suites", run_suites, "other people's test suites on asyncio, uvpy and uvloop; compat/suites")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="only these (see --list)")
+    sub.add_argument("--list", action="store_true", help="list the suites")
+    sub.add_argument("--fetch", action="store_true", help="only bring the sources and packages, run nothing")
+    sub.add_argument("--runs", type=int, help="not more than these runs a loop, for a quick look (3, uvloop 1)")
+    sub.add_argument("--loops", default=",".join(suites.LOOPS), help="only these (asyncio,uvpy,uvloop)")
+    sub.add_argument("--only", metavar="EXPRESSION", help="pytest's -k: only these tests")
+    command("report", report, "compat/REPORT.md from the results of whole runs of compat and suites")
     sub = command("sanitize", sanitize, "run pytest on a build with AddressSanitizer and UBSan")
     rest(sub, "pytest")
     sub = command("python", run_python, "set up a Python that this machine lacks, as a Debian in a folder (needs root)")

@@ -138,6 +138,50 @@ def _missing(python: Python) -> list[tuple[str, str, str]]:
     return missing
 
 
+def may_install() -> bool:
+    """Whether packages of Debian can be installed by us."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _apt_install(packages: list[str]) -> None:
+    step(f"apt-get install {' '.join(packages)}")
+    noninteractive = {"DEBIAN_FRONTEND": "noninteractive"}
+    wait = ["-o", "DPkg::Lock::Timeout=300"]
+    quiet(["apt-get", *wait, "-q", "update"], "apt", what="apt-get update", env=noninteractive)
+    quiet(
+        ["apt-get", *wait, "-q", "install", "-y", "--no-install-recommends", *packages],
+        "apt",
+        what="apt-get install",
+        env=noninteractive,
+    )
+
+
+@contextlib.contextmanager
+def _no_services() -> Iterator[None]:
+    """Keeps Debian's packages from starting what they bring: their scripts ask this program before they do."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    if policy.exists():  # the machine has a policy of its own; that of containers is the same
+        yield
+        return
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        policy.unlink(missing_ok=True)
+
+
+def install_packages(what: str, packages: list[str]) -> None:
+    """Installs packages of Debian, and leaves no system service of theirs running, now or after the next boot."""
+    if not may_install():
+        raise Failure(f"missing: {what}. Debian/Ubuntu: apt install {' '.join(packages)}")
+    with _no_services():
+        _apt_install(packages)
+    if Path("/run/systemd/system").exists():
+        for package in packages:
+            answer(["systemctl", "disable", "--now", package])
+
+
 def prepare(python: Python) -> Python:
     """Installs what is missing where it may (root, apt-get), else says it, a line each; asks the interpreter anew."""
     missing = _missing(python)
@@ -147,17 +191,8 @@ def prepare(python: Python) -> Python:
         packages += ["libuv1-dev", "pkg-config"]
     if not packages:
         return python
-    if os.geteuid() == 0 and shutil.which("apt-get") and all(packages):
-        step(f"apt-get install {' '.join(packages)}")
-        noninteractive = {"DEBIAN_FRONTEND": "noninteractive"}
-        wait = ["-o", "DPkg::Lock::Timeout=300"]
-        quiet(["apt-get", *wait, "-q", "update"], "apt", what="apt-get update", env=noninteractive)
-        quiet(
-            ["apt-get", *wait, "-q", "install", "-y", "--no-install-recommends", *packages],
-            "apt",
-            what="apt-get install",
-            env=noninteractive,
-        )
+    if may_install() and all(packages):
+        _apt_install(packages)
         again = _ask(python.path)
         if again is None:
             raise Failure(f"{python.path} does not run any more")

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".work"
@@ -47,7 +47,14 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def quiet(command: Sequence[str | Path], log: str, *, what: str, env: Mapping[str, str] | None = None) -> None:
+def quiet(
+    command: Sequence[str | Path],
+    log: str,
+    *,
+    what: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+) -> None:
     """Runs a command with its output in a log of this name; the log is shown on failure."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{log}.log"
@@ -60,7 +67,7 @@ def quiet(command: Sequence[str | Path], log: str, *, what: str, env: Mapping[st
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env=environment(env),
-            cwd=ROOT,
+            cwd=cwd,
         )
     if done.returncode:
         text = path.read_bytes()[begin:].decode(errors="replace")
@@ -74,21 +81,33 @@ def show(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None,
     return _wait(command, None, env, limit)
 
 
-def logged(command: Sequence[str | Path], log: Path, *, env: Mapping[str, str] | None = None, limit: float) -> int:
+def logged(
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    limit: float,
+    cwd: Path = ROOT,
+    mode: Literal["wb", "ab"] = "wb",
+) -> int:
     """Runs a command with its output in a file, and returns its exit status as show() does."""
-    with log.open("wb") as out:
-        return _wait(command, out, env, limit)
+    with log.open(mode) as out:
+        return _wait(command, out, env, limit, cwd)
 
 
 def _wait(
-    command: Sequence[str | Path], out: IO[bytes] | None, env: Mapping[str, str] | None, limit: float | None
+    command: Sequence[str | Path],
+    out: IO[bytes] | None,
+    env: Mapping[str, str] | None,
+    limit: float | None,
+    cwd: Path = ROOT,
 ) -> int:
     # A session of its own, so that what a test leaves running is ended with it. Then Ctrl-C does not reach it
     # from the terminal, but by the end_group() below.
     process = subprocess.Popen(
         [str(c) for c in command],
         env=environment(env),
-        cwd=ROOT,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT if out else None,

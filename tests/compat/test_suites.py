@@ -1,0 +1,173 @@
+"""The tools behind compat/suites: how the loop is swapped and counted, how results are judged, and the report."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from devlib import outcomes, recipes, reports  # noqa: E402
+from devlib.outcomes import Result, Run  # noqa: E402
+
+SITE = str(pathlib.Path(__import__("uvpy").__file__).parent.parent)
+
+SUITE = """
+import asyncio, os, threading, time, pytest
+
+async def nothing(): await asyncio.sleep(0)
+
+def test_runs_a_loop(): asyncio.run(nothing())
+def test_makes_a_selector_loop():
+    loop = asyncio.SelectorEventLoop()
+    loop.run_until_complete(nothing())
+    loop.close()
+def test_asks_the_policy():
+    loop = asyncio.get_event_loop_policy().new_event_loop()
+    loop.run_until_complete(nothing())
+    loop.close()
+def test_in_a_thread():
+    thread = threading.Thread(target=asyncio.run, args=(nothing(),))
+    thread.start()
+    thread.join()
+def test_runs_none(): pass
+def test_fails(): assert False
+@pytest.mark.skip
+def test_skipped(): pass
+@pytest.mark.xfail
+def test_expected_to_fail(): assert False
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError
+def test_teardown_fails(broken): pass
+def test_another_loop():
+    loop = asyncio.unix_events._UnixSelectorEventLoop()
+    loop.run_until_complete(nothing())
+    loop.close()
+def test_left_out(): raise SystemExit
+def test_in_a_child():
+    import subprocess, sys
+    code = "import asyncio; print(type(asyncio.new_event_loop()).__module__)"
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True).stdout
+    assert out.strip() == MODULE
+MODULE = "uvpy._loop" if os.environ["UVPY_SUITES_LOOP"] == "uvpy" else "asyncio.unix_events"
+"""
+
+
+def run_suite(folder, loop, text, done=(), limit=0):
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_suite.py").write_text(text)
+    job, results = folder / "job.json", folder / "results.jsonl"
+    results.unlink(missing_ok=True)
+    job.write_text(
+        json.dumps({"results": str(results), "done": list(done), "left_out": ["test_left*"], "limit": limit})
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(recipes.RECIPES / "inject"),
+        "UVPY_SUITES_LOOP": loop,
+        "UVPY_SUITES_PATH": SITE,
+        "UVPY_SUITES_JOB": str(job),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "suites_pytest", "--rootdir=.", "-p", "no:cacheprovider"]
+    done_process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=55)
+    run = Run(loop, 1)
+    return run, run.read(results), done_process
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvpy"])
+def test_what_the_injection_sees(tmp_path, loop):
+    run, current, process = run_suite(tmp_path, loop, SUITE)
+    assert run.complete, process.stdout
+    assert current is None
+    tests = {name.removeprefix("test_suite.py::test_"): test for name, test in run.tests.items()}
+    assert {name for name, test in tests.items() if test.drove} == {
+        *("runs_a_loop", "makes_a_selector_loop", "asks_the_policy", "in_a_thread"),
+    }
+    assert {name: test.outcome for name, test in tests.items() if test.outcome != "passed"} == {
+        "fails": "failed",
+        "skipped": "skipped",
+        "expected_to_fail": "xfailed",
+        "teardown_fails": "error",
+    }
+    assert list(outcomes.foreign([run]).values()) == [["asyncio.unix_events._UnixSelectorEventLoop"]]
+    assert run.left_out == 1
+
+
+def test_a_crash_costs_one_test(tmp_path):
+    text = "import os\ndef test_a(): pass\ndef test_b(): os._exit(3)\ndef test_c(): pass\n"
+    run, current, process = run_suite(tmp_path, "uvpy", text)
+    assert (process.returncode, current, run.complete) == (3, "test_suite.py::test_b", False)
+    assert list(run.tests) == ["test_suite.py::test_a"]
+    run, current, process = run_suite(tmp_path, "uvpy", text, done=["test_suite.py::test_a", "test_suite.py::test_b"])
+    assert (current, run.complete, list(run.tests)) == (None, True, ["test_suite.py::test_c"])
+
+
+def test_a_hang_in_c_is_ended(tmp_path):
+    text = "import threading\ndef test_a():\n    lock = threading.Lock()\n    lock.acquire()\n    lock.acquire()\n"
+    run, current, process = run_suite(tmp_path, "uvpy", text, limit=1)
+    assert (process.returncode, current, run.complete) == (1, "test_suite.py::test_a", False)
+    assert "Timeout" in process.stderr
+
+
+def made(loop, **tests):
+    run = Run(loop, 1, complete=True)
+    for name, (outcome, drove) in tests.items():
+        run.tests[name] = Result(outcome, drove=drove)
+    return run
+
+
+PASS, IDLE, FAIL, SKIP = ("passed", True), ("passed", False), ("failed", True), ("skipped", False)
+
+
+def test_a_test_is_ours_if_it_fails_once_and_never_with_stock():
+    stock = [made("asyncio", a=PASS, b=PASS, c=FAIL), made("asyncio", a=PASS, b=FAIL, c=FAIL)]
+    ours = [made("uvpy", a=PASS, b=FAIL, c=FAIL), made("uvpy", a=FAIL, b=PASS, c=PASS)]
+    assert outcomes.compare(stock, ours) == outcomes.Comparison(["a"], [], [], [])
+
+
+def test_passing_without_the_loop_counts_against_it():
+    stock = [made("asyncio", a=PASS, b=IDLE, c=PASS), made("asyncio", a=PASS, b=IDLE, c=IDLE)]
+    assert outcomes.compare(stock, [made("uvpy", a=IDLE, b=IDLE, c=IDLE)]).not_driven == ["a"]
+    assert outcomes.compare(stock, [made("uvpy", a=PASS, b=PASS, c=IDLE)]).clean
+
+
+def test_the_same_tests_must_run():
+    stock = [made("asyncio", a=PASS, b=PASS, c=SKIP)]
+    found = outcomes.compare(stock, [made("uvpy", a=PASS, b=SKIP, c=PASS)])
+    assert (found.not_run, found.more, found.clean) == (["b"], ["c"], False)
+    assert outcomes.compare(stock, [made("uvpy", a=PASS, c=SKIP)]).not_run == ["b"]
+
+
+def test_recipes_load_and_pin_what_they_test():
+    found = recipes.recipes()
+    assert found
+    for recipe in found.values():
+        assert any(part.endswith(f"=={recipe.version}") for part in recipe.install), recipe.name
+        for case in (*recipe.left_out, *recipe.foreign, *recipe.excused):
+            assert case.why
+
+
+@pytest.mark.parametrize(
+    ("part", "test", "means"),
+    [
+        ("ipv6", "t.py::a[x-ipv6]", True),
+        ("a[*ipv6]", "t.py::a[x-ipv6]", True),
+        ("a[*ipv6]", "t.py::b[x-ipv6]", False),
+        ("t.py::a", "t.py::b", False),
+    ],
+)
+def test_tests_of_a_recipe(part, test, means):
+    assert recipes.matches(part, test) is means
+
+
+def test_the_report_is_made_from_its_data():
+    page = ROOT / "compat" / "REPORT.md"
+    if not page.exists():
+        pytest.skip("no results are kept")
+    assert page.read_text() == reports.page(reports._kept("cpython"), reports._kept("suites"))

@@ -1,0 +1,223 @@
+"""`tools/dev report`: compat/REPORT.md, made from results and from nothing else.
+
+Whole runs of `tools/dev compat` and `tools/dev suites` leave their results under .work. What the page needs of them
+is kept, small enough to be committed, in compat/results; the page is made from that folder, so that it can be made
+again anywhere and a test can hold it against its data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .outcomes import STOCK
+from .recipes import FOLDER
+from .steps import ROOT, WORK, relative, step
+
+KEPT = ROOT / "compat" / "results"
+PAGE = ROOT / "compat" / "REPORT.md"
+CPYTHON = WORK / "compat" / "results"
+LOOPS = (STOCK, "uvloop", "uvpy")
+LIST_LIMIT = 25
+
+Data = dict[str, Any]
+
+
+def run() -> int:
+    """Takes in new results and writes the page."""
+    for path in sorted(CPYTHON.glob("*.json")):
+        _keep("cpython", path.stem, _of_cpython(json.loads(path.read_text())))
+    for path in sorted(FOLDER.glob("*/result.json")):
+        data = json.loads(path.read_text())
+        if data["whole"]:
+            _keep("suites", data["suite"], _of_suite(data))
+        else:
+            step(f"report: {data['suite']}: only a part was run, not taken in")
+    PAGE.write_text(page(_kept("cpython"), _kept("suites")))
+    step(f"wrote {relative(PAGE)}")
+    return 0
+
+
+def _keep(kind: str, name: str, data: Data) -> None:
+    path = KEPT / kind / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def _kept(kind: str) -> list[Data]:
+    return [json.loads(path.read_text()) for path in sorted((KEPT / kind).glob("*.json"))]
+
+
+def _of_suite(data: Data) -> Data:
+    """All but the single tests; of those, the ids that were bad on each loop."""
+    small = {key: value for key, value in data.items() if key not in ("runs", "packages")}
+    bad: dict[str, set[str]] = {loop: set() for loop in data["figures"]}
+    for one in data["runs"]:
+        bad[one["loop"]] |= {
+            name for name, test in one["tests"].items() if test["outcome"] in ("failed", "error", "hang", "crash")
+        }
+    small["bad"] = {loop: sorted(names) for loop, names in bad.items()}
+    small["foreign"] = len(data["foreign"])
+    return small
+
+
+def _of_cpython(data: Data) -> Data:
+    """The totals, and the tests that did not pass, by what is said of them."""
+    small = {key: data[key] for key in ("python", "loop", "loop_version", "date", "totals", "entries")}
+    groups: dict[str, list[str]] = {}
+    for module in data["modules"].values():
+        for test, verdict in module["tests"].items():
+            if verdict["category"] in ("unexpected", "as stock"):
+                groups.setdefault(verdict["category"], []).append(f"{test} ({verdict['status']})")
+            elif verdict["entry"]:
+                groups.setdefault(f"entry {verdict['entry']}", []).append(test)
+    small["groups"] = {name: sorted(tests) for name, tests in groups.items()}
+    small["seconds"] = round(sum(module["seconds"] for module in data["modules"].values()), 1)
+    return small
+
+
+def page(cpython: list[Data], suites: list[Data]) -> str:
+    """The text of compat/REPORT.md."""
+    lines = [
+        "# What other people's tests say",
+        "",
+        "Made by `tools/dev report` from compat/results, which whole runs of `tools/dev compat` and `tools/dev suites`",
+        "fill: no figure here is written by hand. README.md and suites/README.md say how the runs are made and judged.",
+        "",
+    ]
+    lines += _cpython_part(cpython) if cpython else []
+    lines += _suites_part(suites) if suites else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    head = list(head)
+    return [
+        "| " + " | ".join(head) + " |",
+        "| " + " | ".join("---" for _ in head) + " |",
+        *("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows),
+        "",
+    ]
+
+
+def _cpython_part(results: list[Data]) -> list[str]:
+    results = sorted(results, key=lambda data: ([int(part) for part in data["python"].split(".")], data["loop"]))
+    columns = ("tests", "passed", "skipped", "expected", "as stock", "unexpected", "left out", "drove")
+    lines = [
+        "## CPython's own test_asyncio",
+        "",
+        "*passed*: on this loop; *skipped*: stock asyncio skips them too; *expected*: named with a reason in",
+        "expected.toml, which is uvpy's; *as stock*: stock asyncio fails too; *left out*: the same test on another",
+        "selector; *drove*: tests in which this loop really ran.",
+        "",
+    ]
+    lines += _table(
+        ("Python", "loop", *columns, "seconds", "date"),
+        (
+            (
+                data["python"],
+                f"{data['loop']} {data['loop_version']}".strip(),
+                *(data["totals"][column] for column in columns),
+                data["seconds"],
+                data["date"],
+            )
+            for data in results
+        ),
+    )
+    for data in results:
+        if data["loop"] != "uvpy":
+            continue
+        lines += [f"### uvpy on Python {data['python']}: what does not simply pass", ""]
+        lines += _table(
+            ("tests", "expected", "kind", "reason"),
+            (
+                (len(data["groups"].get(f"entry {name}", ())), f"`{name}`", entry["kind"], entry["reason"])
+                for name, entry in data["entries"].items()
+                if data["groups"].get(f"entry {name}")
+            ),
+        )
+        for group in ("unexpected", "as stock"):
+            if tests := data["groups"].get(group):
+                lines += [f"{group}:", "", *_listed(tests), ""]
+    return lines
+
+
+def _listed(names: list[str], notes: Mapping[str, str] | None = None) -> list[str]:
+    notes = notes or {}
+    shown = [f"- `{name}`" + (f": {notes[name]}" if name in notes else "") for name in names[:LIST_LIMIT]]
+    return shown + ([f"- and {len(names) - LIST_LIMIT} more"] if len(names) > LIST_LIMIT else [])
+
+
+def _figures(data: Data, loop: str) -> str:
+    """What one loop's runs gave: "passed / failed / seconds", with the range where runs differ."""
+    runs = data["figures"].get(loop)
+    if not runs:
+        return "-"
+    return " / ".join(_span([run[key] for run in runs]) for key in ("passed", "failed", "seconds"))
+
+
+def _span(values: list[float]) -> str:
+    if not values:
+        return "-"
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _suites_part(suites: list[Data]) -> list[str]:
+    lines = [
+        "## Other people's suites",
+        "",
+        "Each figure is *passed / failed / seconds*, over all runs of that loop. *drove*: tests in which the loop",
+        "under test ran, in the order of the columns before. *ours*: ids that were bad in a run on uvpy and in none on",
+        "stock asyncio, those excused below apart; ids that did not run, or ran in addition; ids that ran without the",
+        "loop though stock's was there.",
+        "",
+    ]
+    lines += _table(
+        ("suite", "Python", *LOOPS, "drove", "ours", "date"),
+        (
+            (
+                f"{data['suite']} {data['version']}",
+                data["python"],
+                *(_figures(data, loop) for loop in LOOPS),
+                ", ".join(_span([run["drove"] for run in data["figures"].get(loop, ())]) for loop in LOOPS),
+                _ours(data),
+                data["date"],
+            )
+            for data in suites
+        ),
+    )
+    for data in suites:
+        lines += _suite(data)
+    return lines
+
+
+def _ours(data: Data) -> str:
+    found = data["comparisons"].get("uvpy")
+    if found is None:
+        return "-"
+    bad = sum(name not in data["excused"] for name in found["bad"])
+    return f"{bad}, {len(found['not_run']) + len(found['more'])}, {len(found['not_driven'])}"
+
+
+def _suite(data: Data) -> list[str]:
+    lines = [f"### {data['suite']}", "", f"{data['what']}. Source: {data['source']}."]
+    versions = [f"{name} {version}" for name, version in {**data["versions"], **data["services"]}.items()]
+    runs = [f"{len(found)} on {loop}" for loop, found in data["figures"].items()]
+    lines += [f"Versions: {', '.join(versions)}. Runs: {', '.join(runs)}.", ""]
+    if data["left_out"]:
+        lines += ["Left out:", "", *(f"- `{tests}`: {why}" for tests, why in data["left_out"].items()), ""]
+    stock = data["bad"].get(STOCK, [])
+    if stock:
+        lines += [f"Bad on stock asyncio too, on this machine ({len(stock)}):", "", *_listed(stock), ""]
+    for loop, found in data["comparisons"].items():
+        names = {"bad": "bad", "not_run": "not run", "more": "run in addition", "not_driven": "not driven"}
+        for key, title in names.items():
+            if found[key]:
+                lines += [f"{loop}, not so on stock asyncio: {title} ({len(found[key])}):", ""]
+                excused: dict[str, str] = data["excused"] if loop == "uvpy" and key == "bad" else {}
+                lines += [*_listed(found[key], excused), ""]
+    if data["incomplete"]:
+        lines += [f"Runs that did not come to their end: {', '.join(data['incomplete'])}.", ""]
+    return lines
