@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from support.drive import run_until_stopped
+from support.drive import run_until_stopped, turn
 from support.signals import ME, USR1, USR2, dispositions  # noqa: F401
 
 # pytest's faulthandler has handlers of its own for the signals of crashes.
@@ -17,6 +17,7 @@ EVERY = sorted(s for s in signal.valid_signals() - CRASHES - UNCATCHABLE if isin
 def run_shortly(loop):
     loop.call_later(0.02, loop.stop)
     run_until_stopped(loop)
+    turn(loop, 3)  # a signal takes turns; on a busy machine the time above may be over in the first one
 
 
 @pytest.mark.parametrize("signum", EVERY, ids=lambda s: s.name)
