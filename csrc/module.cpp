@@ -48,6 +48,7 @@ PyMethodDef functions[] = {
     py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),
     py::function<&net::stop_listening>("stop_listening", "Stop accepting on a descriptor."),
+    py::function<&net::unlink_socket>("unlink_socket", "Remove a listening socket's path."),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -497,6 +497,9 @@ def listen(
 def stop_listening(loop: Loop, sock: socket.socket) -> None:
     """Accept on a descriptor no more; nothing where nobody does."""
 
+def unlink_socket(path: str | bytes, inode: int) -> None:
+    """Remove a listening socket's path if it is still the file of that number; OSError if that fails."""
+
 def before_fork() -> None:
     """For os.register_at_fork(before=): send what was gathered."""
 

@@ -20,6 +20,7 @@ import sys
 import warnings
 import weakref
 from asyncio import selector_events, sslproto, unix_events
+from asyncio.log import logger
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -242,9 +243,12 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         if path is not None:
             # The path is ours to remove only while it is still the socket that we bound.
             inode = self._unix_server_sockets.pop(sock)
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(path).st_ino == inode:
-                    os.unlink(path)
+            try:
+                _core.unlink_socket(path, inode)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.error("Unable to clean up listening UNIX socket %r: %r", path, error)
 
     def _ensure_fd_no_transport(self, fd: Any) -> None:
         self._ensure_fd_no_native_transport(fd)

@@ -15,6 +15,10 @@ class UnixTransport final : public SocketStream<UnixTransport, uv_pipe_t> {
   static void tune(int) {}
 };
 
+// unlink_socket(path, inode), a function of the module: removes a listening socket's path while it is still that file.
+// In C++, because tools that look for blocking calls in a loop know asyncio's own such calls by their file, not ours.
+PyObject* unlink_socket(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+
 PyTypeObject* make_unix_transport_type(PyObject* module, ModuleState* state);
 
 }  // namespace uvpy::net
