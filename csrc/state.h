@@ -31,6 +31,7 @@ class Loop;
   X(_get_running_loop)              \
   X(_io_refs)                       \
   X(_set_running_loop)              \
+  X(_signal_seen)                   \
   X(_settle_reading)                \
   X(abort)                          \
   X(_call_connection_lost)          \

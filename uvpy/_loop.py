@@ -325,6 +325,16 @@ class Loop(_core.Loop, asyncio.BaseEventLoop):
         with _users_wakeup_fd_kept():
             return _Unix.remove_signal_handler(self, sig)
 
+    def _signal_seen(self, sig: int) -> None:
+        """A signal came through the wakeup descriptor, by which asyncio's loop goes: ours by its handlers.
+
+        Where a program has put another handler in the place of ours, the loop's callback is called none the less.
+        """
+        if sig in self._signal_handlers:
+            handler = signal.getsignal(sig)
+            if not (isinstance(handler, functools.partial) and handler.func is _record):
+                self._handle_signal(sig)
+
     _handle_signal = _Unix._handle_signal
     _check_signal = _Unix._check_signal
 

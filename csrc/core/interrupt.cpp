@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <utility>
 
 #include "core/loop.h"
 #include "py/call.h"
@@ -100,6 +102,10 @@ bool Interrupt::begin(Loop& loop) {
   }
   users_ = before == write_ ? -1 : before;
   active_ = true;
+  if (!tell(loop)) {
+    end(loop);
+    return false;
+  }
   return true;
 }
 
@@ -117,14 +123,20 @@ void Interrupt::end(Loop& loop) {
     set_wakeup_fd(state, ours, false);  // set by the program during the run: that one stays
   }
   PyErr_Clear();
-  drain();  // what came last is the program's to hear, too
+  drain();  // what came last is the program's to hear, too; the loop is told at its next run
   active_ = false;
 }
 
-void Interrupt::drain() const {
-  char bytes[512];
+void Interrupt::drain() {
+  unsigned char bytes[512];
   ssize_t count;
   while ((count = ::read(read_, bytes, sizeof bytes)) > 0) {
+    for (ssize_t i = 0; i < count; ++i) {
+      if (bytes[i] > 0 && bytes[i] < NSIG) {  // 0 is asyncio's own wake-up
+        ++came_[bytes[i]];
+        has_come_ = true;
+      }
+    }
     if (active_ && users_ >= 0) {
       // A program that watches a wakeup fd of its own hears its signals during the run, too.
       static_cast<void>(!::write(users_, bytes, static_cast<std::size_t>(count)));
@@ -132,11 +144,31 @@ void Interrupt::drain() const {
   }
 }
 
+// Tells the loop which signals came. Python's handlers ran before. False with an exception set.
+bool Interrupt::tell(Loop& loop) {
+  if (!has_come_) {
+    return true;
+  }
+  has_come_ = false;
+  for (int signum = 1; signum < NSIG; ++signum) {
+    for (unsigned times = std::exchange(came_[signum], 0); times > 0; --times) {
+      py::Ref<> number = py::steal(PyLong_FromLong(signum));
+      if (!number || !py::call_method(loop.object(), loop.state().names._signal_seen, number.get())) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 void Interrupt::on_ready(void* owner, unsigned) {
   auto* loop = static_cast<Loop*>(owner);
   loop->interrupt().drain();
   // Runs Python's handlers; what one raises leaves the run.
   if (PyErr_CheckSignals() < 0) {
+    loop->leave_with_error();
+  }
+  if (!loop->interrupt().tell(*loop)) {
     loop->leave_with_error();
   }
 }

@@ -1,9 +1,12 @@
 // Interrupt: Ctrl-C and other signals while the loop is parked. libuv retries its poll when a signal interrupts it, so
 // Python's C handler must make a descriptor readable that the loop watches: a pipe of ours is Python's wakeup fd while
 // the loop runs in the main thread, and the user's own is put back afterwards. The bytes only wake: which signals came
-// Python knows itself, and no burst can lose one.
+// Python knows itself, and no burst can lose one. But where a program has put a handler of its own in the place of the
+// loop's, they are what asyncio would go by, and the loop is told of them.
 // SPDX-License-Identifier: MIT
 #pragma once
+
+#include <csignal>
 
 #include "py/ref.h"
 
@@ -26,13 +29,16 @@ class Interrupt {
 
  private:
   bool open(Loop& loop);
-  void drain() const;
+  void drain();
+  bool tell(Loop& loop);
   static void on_ready(void* owner, unsigned ready);
 
   int read_ = -1;
   int write_ = -1;
   int users_ = -1;  // the wakeup fd that was set before the run
   bool active_ = false;
+  bool has_come_ = false;
+  unsigned came_[NSIG] = {};  // how often each signal was read, until the loop is told
 };
 
 }  // namespace uvpy::core

@@ -439,3 +439,73 @@ def test_ignored_signals_do_nothing(loop, handled):
     kill_when_parked(loop, signal.SIGINT)
     kill_when_parked(loop, USR1)
     assert run(loop, asyncio.sleep(0.1, 5)) == 5
+
+
+# ---- handlers of the program's in the place of the loop's
+
+
+def test_the_loops_callback_runs_though_the_program_has_a_handler_of_its_own(loop):
+    """As uvicorn does: asyncio's loop goes by the wakeup descriptor, not by its handler."""
+    got = []
+    loop.add_signal_handler(signal.SIGUSR1, got.append, "loop")
+    ours = signal.signal(signal.SIGUSR1, lambda *_: got.append("program"))
+    loop.call_soon(signal.raise_signal, signal.SIGUSR1)
+    turn(loop, 4)
+    assert got == ["program", "loop"]
+    signal.signal(signal.SIGUSR1, ours)
+    loop.call_soon(signal.raise_signal, signal.SIGUSR1)
+    turn(loop, 4)
+    assert got == ["program", "loop", "loop"]
+    assert loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def test_each_of_several_signals_calls_back(loop):
+    got = []
+    loop.add_signal_handler(signal.SIGUSR1, got.append, "loop")
+    signal.signal(signal.SIGUSR1, lambda *_: got.append("program"))
+
+    def raise_three():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGUSR1)
+
+    loop.call_soon(raise_three)
+    turn(loop, 4)
+    assert got == ["program"] * 3 + ["loop"] * 3
+    assert loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def test_a_program_that_ignores_the_signal_hears_nothing(loop):
+    got = []
+    loop.add_signal_handler(signal.SIGUSR1, got.append, "loop")
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    loop.call_soon(signal.raise_signal, signal.SIGUSR1)
+    turn(loop, 4)
+    assert got == []
+    assert loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def test_a_signal_at_the_end_of_a_run_is_told_in_the_next(loop):
+    got = []
+    loop.add_signal_handler(signal.SIGUSR1, got.append, "loop")
+    signal.signal(signal.SIGUSR1, lambda *_: got.append("program"))
+
+    def last():
+        loop.stop()
+        signal.raise_signal(signal.SIGUSR1)
+
+    loop.call_soon(last)
+    loop.run_forever()
+    turn(loop, 4)
+    assert got == ["program", "loop"]
+    assert loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def test_without_a_callback_of_the_loops_the_programs_handler_is_all(loop):
+    got = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: got.append("program"))
+    try:
+        loop.call_soon(signal.raise_signal, signal.SIGUSR1)
+        turn(loop, 4)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == ["program"]
