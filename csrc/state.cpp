@@ -60,7 +60,8 @@ bool ModuleState::fill() {
   }
   base_create_task = PyObject_GetAttrString(base_event_loop, "create_task");
   kwnames_loop = PyTuple_Pack(1, names.loop);
-  return base_create_task != nullptr && kwnames_loop != nullptr;
+  kwnames_context = PyTuple_Pack(1, names.context);
+  return base_create_task != nullptr && kwnames_loop != nullptr && kwnames_context != nullptr;
 }
 
 int ModuleState::visit(visitproc visit, void* arg) const {
@@ -105,6 +106,7 @@ void ModuleState::clear() {
   Py_CLEAR(futures_dict);
   Py_CLEAR(tasks_dict);
   Py_CLEAR(kwnames_loop);
+  Py_CLEAR(kwnames_context);
   Py_CLEAR(own_time);
   Py_CLEAR(own_call_soon);
   Py_CLEAR(own_call_at);
