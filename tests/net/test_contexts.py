@@ -95,7 +95,7 @@ async def test_paused_and_resumed_writing(loop, sockets, side):
         var.set("later")
         await peer.recv(20 * MB)
         await protocol.has("resume")
-        assert protocol.seen[-1] == ("resume", "making m" if ONE_CONTEXT else "writing p")
+        assert protocol.seen[-1] == ("resume", "making m" if ONE_CONTEXT else "writing")
         transport.close()
         await protocol.lost()
 

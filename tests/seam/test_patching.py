@@ -108,7 +108,7 @@ def test_patched_scheduling_is_used_everywhere(loop, loop_class):
 def test_patched_running_is_used(loop, loop_class):
     with Spy(loop_class, "run_forever", "run_until_complete", "is_running", "is_closed", "get_debug", "close") as spy:
         loop.run_until_complete(asyncio.sleep(0))
-        assert asyncio.iscoroutinefunction(loop_class.sock_recv)
+        assert inspect.iscoroutinefunction(loop_class.sock_recv)
         other = loop_class()
         other.close()
     assert spy.called("run_forever") == spy.called("run_until_complete") == spy.called("close") == 1
