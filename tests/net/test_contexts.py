@@ -11,7 +11,7 @@ import pytest
 
 from support.drive import eventually, turns
 from support.peers import MB
-from support.protocols import SIDES, Recorder, drop, wire
+from support.protocols import SIDES, Recorder, wire
 
 ONE_CONTEXT = sys.version_info >= (3, 15)
 
