@@ -61,7 +61,9 @@ bool ModuleState::fill() {
   base_create_task = PyObject_GetAttrString(base_event_loop, "create_task");
   base_get_extra_info = PyObject_GetAttr(flow_control_mixin, names.get_extra_info);
   kwnames_loop = PyTuple_Pack(1, names.loop);
-  return base_create_task != nullptr && base_get_extra_info != nullptr && kwnames_loop != nullptr;
+  kwnames_context = PyTuple_Pack(1, names.context);
+  return base_create_task != nullptr && base_get_extra_info != nullptr && kwnames_loop != nullptr &&
+         kwnames_context != nullptr;
 }
 
 int ModuleState::visit(visitproc visit, void* arg) const {
@@ -108,6 +110,7 @@ void ModuleState::clear() {
   Py_CLEAR(futures_dict);
   Py_CLEAR(tasks_dict);
   Py_CLEAR(kwnames_loop);
+  Py_CLEAR(kwnames_context);
   Py_CLEAR(own_time);
   Py_CLEAR(own_call_soon);
   Py_CLEAR(own_call_at);

@@ -173,6 +173,7 @@ struct ModuleState {
   PyObject* futures_dict;                // of asyncio.futures
   PyObject* tasks_dict;                  // of asyncio.tasks
   PyObject* kwnames_loop;                // ("loop",)
+  PyObject* kwnames_context;             // ("context",)
   PyObject* own_time;                    // our methods as found on the type, to see overrides by
   PyObject* own_call_soon;
   PyObject* own_call_at;

@@ -65,6 +65,16 @@ bool Handle::call_in_context(PyObject* callback, PyObject* args) {
   return static_cast<bool>(result);
 }
 
+// A child forked in a callback has no running loop, and from 3.14 on a task that SystemExit ends there says that in its
+// place: what the child is to end with is behind it.
+static py::Ref<> what_ended_it(const Loop& loop, py::Ref<>&& exc) {
+  if (!loop.is_foreign() || py::ends_the_loop(exc.get())) [[likely]] {
+    return std::move(exc);
+  }
+  py::Ref<> behind = py::steal(PyException_GetContext(exc.get()));
+  return behind && py::ends_the_loop(behind.get()) ? std::move(behind) : std::move(exc);
+}
+
 bool Handle::run() {
   if (!callback_) {
     return true;  // cleared by the collector
@@ -82,7 +92,7 @@ bool Handle::run() {
   if (done) [[likely]] {
     return true;
   }
-  py::Ref<> exc = py::take_error();
+  py::Ref<> exc = what_ended_it(loop(), py::take_error());
   if (py::ends_the_loop(exc.get())) {
     py::restore_error(std::move(exc));
     return false;

@@ -68,8 +68,9 @@ class Loop {
 
   // ---- for the rest of the core and for net
 
-  // asyncio's self._loop.call_soon(callback[, arg]): an override is honoured. False with an exception set.
-  bool call_soon_for(PyObject* callback, PyObject* arg);
+  // asyncio's self._loop.call_soon(callback[, arg][, context=context]): an override is honoured. False with an exception
+  // set.
+  bool call_soon_for(PyObject* callback, PyObject* arg, PyObject* context = nullptr);
   bool call_later_for(double delay, PyObject* callback);
   // The loop's clock, an overridden time() honoured. False with an exception set.
   bool time_now(double* now);

@@ -135,14 +135,17 @@ bool Loop::report_io(PyObject* callback, PyObject* context, PyObject* exc) {
   return args && report::callback_failed(*this, handle.get(), callback, args.get(), exc, nullptr);
 }
 
-bool Loop::call_soon_for(PyObject* callback, PyObject* arg) {
-  if (overridden(kCallSoon)) [[unlikely]] {
-    PyObject* argv[] = {object(), callback, arg};
-    return static_cast<bool>(
-        py::steal(PyObject_VectorcallMethod(state_->names.call_soon, argv, arg != nullptr ? 3 : 2, nullptr)));
+bool Loop::call_soon_for(PyObject* callback, PyObject* arg, PyObject* context) {
+  PyObject* argv[] = {object(), callback, arg, context};
+  const std::size_t count = arg != nullptr ? 2 : 1;
+  if (arg == nullptr) {
+    argv[2] = context;
   }
-  PyObject* argv[] = {callback, arg};
-  py::Ref<> handle = py::steal(call_soon(argv, arg != nullptr ? 2 : 1, nullptr));
+  PyObject* kwnames = context != nullptr ? state_->kwnames_context : nullptr;
+  if (overridden(kCallSoon)) [[unlikely]] {
+    return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state_->names.call_soon, argv, 1 + count, kwnames)));
+  }
+  py::Ref<> handle = py::steal(call_soon(argv + 1, static_cast<Py_ssize_t>(count), kwnames));
   return static_cast<bool>(handle);
 }
 

@@ -57,7 +57,8 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
   state->factory_ = py::borrow(factory);
   state->server_ = py::borrow(server);
   state->accept_tls_ = py::borrow(accept_tls == Py_None ? nullptr : accept_tls);
-  state->context_ = context != nullptr && context != Py_None ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
+  state->context_given_ = context != nullptr && context != Py_None;
+  state->context_ = state->context_given_ ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
   state->backlog_ = backlog > 0 ? backlog : 1;
   state->fd_ = fd;
   sockaddr_storage own{};
@@ -233,9 +234,13 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
   if (!protocol) {
     return false;
   }
-  py::Ref<> transport =
-      make_transport(loop(), family_,
-                     {.fd = fd, .protocol = protocol.get(), .server = server_.get(), .peer = &peer, .peer_size = size});
+  py::Ref<> transport = make_transport(loop(), family_,
+                                       {.fd = fd,
+                                        .protocol = protocol.get(),
+                                        .server = server_.get(),
+                                        .context = context_given_ ? context.get() : nullptr,
+                                        .peer = &peer,
+                                        .peer_size = size});
   *taken = static_cast<bool>(transport);
   return *taken;
 }

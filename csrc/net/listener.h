@@ -50,6 +50,7 @@ class Listener final : public core::Resource {
   py::Ref<> server_;
   py::Ref<> accept_tls_;  // takes (socket, address) of a TLS client, or null
   py::Ref<> context_;
+  bool context_given_ = false;  // then each connection keeps its copy
   Py_ssize_t backlog_ = 0;
   int fd_ = -1;
   int family_ = 0;

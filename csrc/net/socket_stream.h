@@ -27,7 +27,7 @@ struct Connection {
   PyObject* waiter = nullptr;
   PyObject* extra = nullptr;
   PyObject* server = nullptr;
-  PyObject* context = nullptr;  // null: a copy of the current one
+  PyObject* context = nullptr;  // to be kept; null: none
   const sockaddr_storage* peer = nullptr;
   socklen_t peer_size = 0;
 };

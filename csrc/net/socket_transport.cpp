@@ -20,8 +20,11 @@ bool SocketTransport::begin_socket(core::Loop& loop, PyObject* self, int fd, PyO
       return false;
     }
   }
-  context_ = py::steal(PyContext_CopyCurrent());
-  return context_ && begin(loop, self, fd, protocol);
+  return begin(loop, self, fd, protocol);
+}
+
+py::Ref<> SocketTransport::context_from_now() const {
+  return context_ ? context_.dup() : py::steal(PyContext_CopyCurrent());
 }
 
 void SocketTransport::keep_addresses(const sockaddr_storage* peer, socklen_t peer_size) {

@@ -39,6 +39,9 @@ class SocketTransport : public Transport {
 
   bool fill_extra(PyObject* dict) final;
   PyObject* make_socket();
+  PyObject* own_context() const final { return context_.get(); }
+  // For a reader or writer that begins now: the transport's own context, or a copy of the caller's.
+  py::Ref<> context_from_now() const;
   // Holds the Python socket's descriptor open: its owner's close() only marks it, until detach_socket().
   bool hold_socket();
   void detach_socket();
@@ -55,7 +58,7 @@ class SocketTransport : public Transport {
 
   py::Ref<> sock_;
   py::Ref<> server_;
-  py::Ref<> context_;  // the callbacks' context
+  py::Ref<> context_;  // given to be kept, from 3.15 on; a transport without runs its callbacks in those of its callers
   int family_ = 0;
   int type_ = SOCK_STREAM;
   bool held_ = false;  // hold_socket() holds

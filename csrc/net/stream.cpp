@@ -69,7 +69,7 @@ void Stream::stop() {
 
 PyObject* Stream::start_reading() {
   if (!closing_ && !paused_ && !loop_ended_) {
-    read_context_ = py::kReadContextIsFixed ? context_.dup() : py::steal(PyContext_CopyCurrent());
+    read_context_ = context_from_now();
     if (!read_context_ || (unread_ && !schedule_unread())) {
       return nullptr;
     }
@@ -305,7 +305,7 @@ PyObject* Stream::deliver_unread() {
 
 bool Stream::schedule_unread() {
   py::Ref<> method = py::get_attr(self_, loop().state().names._deliver_unread);
-  return method && loop().call_soon_for(method.get(), nullptr);
+  return method && loop().call_soon_for(method.get(), nullptr, own_context());
 }
 
 void Stream::ended() {

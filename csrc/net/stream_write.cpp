@@ -200,10 +200,11 @@ bool Stream::send(PyObject* object, const char* data, std::size_t size) {
   return pause_protocol_if_full();
 }
 
-// resume_writing() and what else the waiting data leads to happens in the context of the write that began it.
+// resume_writing() and what else the waiting data leads to happens in the context of the write that began it, where
+// the transport has none of its own.
 bool Stream::begin_waiting() {
   if (queue_.empty() && !writing_) {
-    write_context_ = py::steal(PyContext_CopyCurrent());
+    write_context_ = context_from_now();
   }
   return static_cast<bool>(write_context_);
 }

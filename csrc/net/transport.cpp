@@ -22,12 +22,12 @@ bool Transport::begin(core::Loop& loop, PyObject* self, int fd, PyObject* protoc
 bool Transport::schedule_start(PyObject* waiter, bool reads) {
   const ModuleState& state = loop().state();
   py::Ref<> made = py::get_attr(protocol_.get(), state.names.connection_made);
-  if (!made || !loop().call_soon_for(made.get(), self_)) {
+  if (!made || !loop().call_soon_for(made.get(), self_, own_context())) {
     return false;
   }
   if (reads) {
     py::Ref<> start = py::get_attr(self_, state.names._start_reading);
-    if (!start || !loop().call_soon_for(start.get(), nullptr)) {
+    if (!start || !loop().call_soon_for(start.get(), nullptr, own_context())) {
       return false;
     }
   }
@@ -35,15 +35,17 @@ bool Transport::schedule_start(PyObject* waiter, bool reads) {
     return true;
   }
   // The waiter is woken only when connection_made has been called.
-  PyObject* argv[] = {loop().object(), state.set_result_unless_cancelled, waiter, Py_None};
-  return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state.names.call_soon, argv, 4, nullptr)));
+  PyObject* context = own_context();
+  PyObject* argv[] = {loop().object(), state.set_result_unless_cancelled, waiter, Py_None, context};
+  PyObject* kwnames = context != nullptr ? state.kwnames_context : nullptr;
+  return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state.names.call_soon, argv, 4, kwnames)));
 }
 
 // ---- ending
 
 bool Transport::schedule_connection_lost(PyObject* exc) {
   py::Ref<> method = py::get_attr(self_, loop().state().names._call_connection_lost);
-  if (!method || !loop().call_soon_for(method.get(), exc != nullptr ? exc : Py_None)) {
+  if (!method || !loop().call_soon_for(method.get(), exc != nullptr ? exc : Py_None, own_context())) {
     return false;
   }
   if constexpr (py::mutant("connection-lost-twice")) {

@@ -45,6 +45,8 @@ class Transport : public core::Resource {
 
   // Sets what is common.
   bool begin(core::Loop& loop, PyObject* self, int fd, PyObject* protocol);
+  // What the transport's handles have for their context where it was given one to keep; null: the one they are made in.
+  virtual PyObject* own_context() const { return nullptr; }
   // call_soon(connection_made), call_soon(_start_reading) where something is to be read, and the waiter after both.
   bool schedule_start(PyObject* waiter, bool reads = true);
   // call_soon(_call_connection_lost, exc). Like the others that say bool: false with an exception set, which a method

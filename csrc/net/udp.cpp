@@ -113,7 +113,7 @@ PyObject* UDPTransport::start_reading() {
     settle_hold();
     Py_RETURN_NONE;
   }
-  read_context_ = py::kReadContextIsFixed ? context_.dup() : py::steal(PyContext_CopyCurrent());
+  read_context_ = context_from_now();
   if (!read_context_) {
     return nullptr;
   }

@@ -139,7 +139,7 @@ bool UDPTransport::keep(PyObject* data, PyObject* address) {
   if (!backlog_.empty()) {
     return backlog_.push(std::move(bytes), py::borrow(address));
   }
-  write_context_ = py::kReadContextIsFixed ? context_.dup() : py::steal(PyContext_CopyCurrent());
+  write_context_ = context_from_now();
   if (!write_context_ || !backlog_.push(std::move(bytes), py::borrow(address))) {
     return false;
   }

@@ -17,8 +17,6 @@ namespace uvpy::py {
 inline constexpr bool kServerKnowsTransports = PY_VERSION_HEX >= 0x030D0000;
 // call_soon_threadsafe gives a handle whose cancel() waits for a running callback since 3.14.
 inline constexpr bool kThreadSafeHandles = PY_VERSION_HEX >= 0x030E0000;
-// Since 3.15 a transport keeps the context it was made in; before, resume_reading() took the caller's.
-inline constexpr bool kReadContextIsFixed = PY_VERSION_HEX >= 0x030F0000;
 // _add_reader and _add_writer, what transports use, take a context since 3.15; the public ones never.
 inline constexpr bool kReadersTakeContext = PY_VERSION_HEX >= 0x030F0000;
 // An empty datagram is sent, and each one's header counts as this many bytes of the write buffer, since 3.13.

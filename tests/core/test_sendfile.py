@@ -1,6 +1,7 @@
 """Files over a socket and over a stream transport: what is sent, where the file stands afterwards, what is refused."""
 
 import asyncio
+import inspect
 import io
 import os
 import re
@@ -104,7 +105,12 @@ async def test_a_file_that_the_system_cannot_send(loop, sockets):
     r, w = sockets.pipe()
     w.write(b"through the pipe")
     w.close()
-    with pytest.raises(asyncio.SendfileNotAvailableError, match=r"^os\.sendfile call failed$"):
+    # Newer versions seek to the offset before they say that the file is none.
+    seeks = "total_sent" not in inspect.signature(asyncio.SelectorEventLoop._sock_sendfile_update_filepos).parameters
+    error, text = (
+        (OSError, "Illegal seek") if seeks else (asyncio.SendfileNotAvailableError, r"^os\.sendfile call failed$")
+    )
+    with pytest.raises(error, match=text):
         await loop._sock_sendfile_native(a, r, 0, 5)
     assert peer.now() is None
 

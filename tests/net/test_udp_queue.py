@@ -150,7 +150,7 @@ async def test_what_resume_writing_may_do(loop, sockets, tmp_path, errors, how):
     await _resume(sockets, tmp_path, errors, how)
 
 
-@pytest.mark.asyncio_gap("gh-156512: connection_lost() is called twice", since=(3, 11), until=(3, 14, 10))
+@pytest.mark.asyncio_gap("gh-156512: connection_lost() is called twice", since=(3, 11), until=(3, 15, 1))
 @pytest.mark.parametrize("how", ["close", "abort"])
 async def test_resume_writing_may_end_it(loop, sockets, tmp_path, errors, how):
     await _resume(sockets, tmp_path, errors, how)

@@ -24,8 +24,9 @@ from support.leaks import fds
 
 @pytest.mark.parametrize("code", [0, 1, 127, 255])
 async def test_exit_statuses(loop, code):
-    proc = await asyncio.create_subprocess_exec("sh", "-c", f"exit {code}")
+    proc = await asyncio.create_subprocess_exec("sh", "-c", f"read line; exit {code}", stdin=PIPE)
     assert proc.returncode is None
+    proc.stdin.close()
     assert await proc.wait() == code
     assert proc.returncode == code
 

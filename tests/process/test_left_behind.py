@@ -113,7 +113,7 @@ def test_a_loop_closed_with_the_end_already_noticed(loop):
     assert not has_children()
 
 
-@pytest.mark.asyncio_gap("gh-114177: a closed loop cannot close pipes", until=(3, 13, 1))
+@pytest.mark.uvpy_only("asyncio leaves the pidfd open, and before gh-114177 (3.13.1) cannot close the pipes")
 def test_pipes_of_a_child_left_behind(loop, log):
     """The transport does not try to close them on a loop that is closed: nothing is raised in a finalizer."""
     transport, protocol = run(loop, spawn(*SLEEP, stdin=PIPE, stdout=PIPE))

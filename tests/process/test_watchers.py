@@ -391,6 +391,7 @@ async def test_what_ends_a_program_goes_through(loop, monkeypatch):
     )
     task = loop.create_task(_raises_interrupt(spawn(*SLEEP)))
     assert await task == "mine"
+    monkeypatch.undo()  # from 3.15 on Popen.wait() takes a pidfd too
     assert popens[0].wait(LIMIT) == -signal.SIGKILL
     assert not handles(loop)
 

@@ -108,7 +108,7 @@ def test_patched_scheduling_is_used_everywhere(loop, loop_class):
 def test_patched_running_is_used(loop, loop_class):
     with Spy(loop_class, "run_forever", "run_until_complete", "is_running", "is_closed", "get_debug", "close") as spy:
         loop.run_until_complete(asyncio.sleep(0))
-        assert asyncio.iscoroutinefunction(loop_class.sock_recv)
+        assert inspect.iscoroutinefunction(loop_class.sock_recv)
         other = loop_class()
         other.close()
     assert spy.called("run_forever") == spy.called("run_until_complete") == spy.called("close") == 1
@@ -270,6 +270,44 @@ def test_traced_and_profiled_calls(loop, tool):
         getattr(sys, tool)(None)
     assert got == [1, 2]
     assert events
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+@pytest.mark.uvpy_only("the functions are of uvpy's making")
+@pytest.mark.parametrize("watched", [True, False])
+def test_no_interpreter_runs_the_body(watched):
+    """Called often enough to be specialised, in every way a call is compiled to, watched by a tool and not."""
+    import uvpy
+
+    loop = uvpy.Loop()
+    bodies = {kind.__code__ for kind in vars(uvpy.Loop).values() if hasattr(kind, "__code__")}
+    bodies = {code for code in bodies if code.co_freevars == ("native",)}
+    assert len(bodies) > 30
+    ran, calls = [], []
+    monitoring, events = sys.monitoring, sys.monitoring.events
+    # Where no tool watches calls the body itself is what would tell, at its first line.
+    kept = events.CALL | events.PY_START if watched else 0
+    monitoring.use_tool_id(4, "test")
+    monitoring.register_callback(4, events.CALL, lambda code, offset, callee, arg: calls.append(callee))
+    monitoring.register_callback(4, events.PY_START, lambda code, offset: ran.append(code))
+    try:
+        for code in bodies:
+            monitoring.set_local_events(4, code, events.PY_START)
+        monitoring.set_events(4, kept)
+        for _ in range(3000):
+            assert isinstance(loop.time(), float)
+            assert uvpy.Loop.is_running(loop) is False
+            loop.call_soon(int, context=None).cancel()
+            loop.call_later(*(1, int)).cancel()
+            loop.call_at(loop.time() + 1, int).cancel()
+    finally:
+        monitoring.set_events(4, 0)
+        for code in bodies:
+            monitoring.set_local_events(4, code, 0)
+        monitoring.free_tool_id(4)
+        loop.close()
+    assert not bodies.intersection(ran)
+    assert (uvpy.Loop.time in calls) == watched
 
 
 def test_dropping_transports_of_patched_loops(loop, loop_class, sockets):
