@@ -79,14 +79,15 @@ class _OpenHandle(TypedDict):
     """A row of `Loop._debug_handles()`."""
 
     kind: str
-    """A transport ("tcp", "unix", ...), "listener", "reader", "writer", "reader+writer", "timer", "signal", or "guest"
-    with libuv's word for it: a handle that another extension has on the loop's libuv."""
+    """A transport ("tcp", "unix", "udp", "unix datagram", "read pipe", "write pipe"), "listener", "process" (a child),
+    "reader", "writer", "reader+writer", "timer", "signal", or "guest" with libuv's word for it: a handle that another
+    extension has on the loop's libuv."""
     fd: int | None
     """None for what has no descriptor."""
     peer: Any
     """The other end's address, where there is one."""
     state: str
-    """Such as "open", "closing", "paused", "waiting"."""
+    """Such as "open", "closing", "paused", "waiting"; of children "running" or "exited"."""
     waiting: int
     """Bytes that were written and the kernel has not taken."""
     age: float | None
@@ -95,6 +96,8 @@ class _OpenHandle(TypedDict):
     """The stack that opened it, where that was in debug mode."""
     due: NotRequired[float]
     """Of timers: seconds until then."""
+    pid: NotRequired[int]
+    """Of children: the process."""
     signal: NotRequired[int]
     """Of signal handlers: the number."""
 

@@ -453,7 +453,7 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
     _handle_signal = _Unix._handle_signal
     _check_signal = _Unix._check_signal
 
-    # -- borrowed: not native yet, run by asyncio's own code over our watchers
+    # -- borrowed: run once a connection, by asyncio's own code
 
     @property
     def _selector(self) -> _Watches | None:

@@ -1,7 +1,7 @@
 """Subprocesses: asyncio's own transport, spawned as asyncio does; a native `_core.Process` watches and reaps the child.
 
 Called by `Loop` only. Here stand the choice of who watches a child, and the thread that waits where there is no pidfd.
-Nothing here forks, polls or reaps.
+Nothing here forks.
 """
 
 from __future__ import annotations

@@ -155,3 +155,8 @@ class SocketCalls:
             call.release()
             raise
         return result
+
+
+for _name, _function in list(vars(SocketCalls).items()):  # methods of Loop, to whoever asks
+    if inspect.iscoroutinefunction(_function):
+        _function.__module__, _function.__qualname__ = "uvpy._loop", f"Loop.{_name}"

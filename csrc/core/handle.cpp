@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "core/handle.h"
 
-#include <iterator>
-
 #include <cstddef>
+#include <iterator>
 
 #include "core/debug.h"
 #include "core/loop.h"

@@ -1,8 +1,8 @@
-// Resource: what lives on a loop besides callbacks: a transport, a listener. Listed from its making to the closing of its
-// handle, so that Loop.close finds it. While libuv or the kernel can call it, the list owns one strong reference to its
-// object; one that waits for nothing (paused, at its end) may be let go, so that it is collected when nobody else wants
-// it, as asyncio's are: its finalizer then closes it, held again. This is also the one small interface by which core reaches the transports
-// that net defines: flush what was gathered, end with the loop.
+// Resource: what lives on a loop besides callbacks: a transport, a listener, a child. Listed from its making to the closing
+// of its handle, so that Loop.close finds it. While libuv or the kernel can call it, the list owns one strong reference to
+// its object; one that waits for nothing (paused, at its end) may be let go, so that it is collected when nobody else wants
+// it, as asyncio's are: its finalizer then closes it, held again. This is also the one small interface by which core
+// reaches what net and process define: flush what was gathered, hand on what was received ahead, end with the loop.
 // SPDX-License-Identifier: MIT
 #pragma once
 

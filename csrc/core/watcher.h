@@ -1,5 +1,6 @@
 // Watchers: what is known of each descriptor that the loop has to do with but libuv has not opened: the readers and
-// writers of add_reader and add_writer, listening sockets, the signal wake-up; and which descriptor is a transport's.
+// writers of add_reader and add_writer, listening sockets, datagram sockets, pipes, pidfds, the signal wake-up; and which
+// descriptor is a transport's.
 // All are watched through one PollSet under one uv_poll_t.
 // The read side of a socket that sock_recv() and its siblings wait for stays watched when nobody waits any more, edge
 // triggered, so that waiting in a loop costs no system call; the first who wants the descriptor otherwise, or a report

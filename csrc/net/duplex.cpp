@@ -22,7 +22,8 @@ PyObject* Duplex::pause_reading() {
   }
   paused_ = true;
   if (must_defer()) {
-    // From another thread while the loop polls: no data is handed out any more; libuv is told by the loop itself.
+    // From another thread while the loop polls: no data is handed out any more; whoever watches the
+    // descriptor is told by the loop itself.
     if (!defer(loop().state().names._settle_reading, nullptr)) {
       return nullptr;
     }
@@ -57,7 +58,7 @@ PyObject* Duplex::resume_reading() {
 }
 
 PyObject* Duplex::settle_reading() {
-  // Brings libuv in line with what another thread asked for.
+  // Brings the watching in line with what another thread asked for.
   if (closing_ || paused_) {
     stop();
     Py_RETURN_NONE;

@@ -1,4 +1,4 @@
-// The part of transports that is about sockets. Called by the streams.
+// The part of transports that is about sockets. Called by the streams and datagram transports.
 // SPDX-License-Identifier: MIT
 #include "net/socket_transport.h"
 

@@ -14,9 +14,6 @@
 
 namespace uvpy::net {
 
-// As the socket module gives it: (host, port), (host, port, flowinfo, scope_id), or a Unix path; None without an address.
-py::Ref<> socket_address(const sockaddr_storage& address, socklen_t size);
-
 class Transport : public core::Resource {
  public:
   Transport() = default;

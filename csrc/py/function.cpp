@@ -13,8 +13,8 @@ namespace {
 
 using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-// A method with its first argument, which is there, as self. Most have this convention and an object of the right type: no need to go
-// through the descriptor, which looks at both again.
+// A method with its first argument, which is there, as self. Most have this convention and an object of the right type:
+// no need to go through the descriptor, which looks at both again.
 PyObject* call_method_descriptor(PyObject* method, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   if (Py_IS_TYPE(method, &PyMethodDescr_Type)) [[likely]] {

@@ -36,8 +36,8 @@
  *
  * THREADS. The table is for the thread that runs the loop, and for any thread that holds the GIL while nobody does. Only
  * async_send(), with or without the GIL, is for every thread at any time (not for C signal handlers: it takes a lock), also
- * when the loop has been closed, as long as the memory of the handle and the capsule are there. Others are told UV_EPERM, and nothing has happened. (In Python:
- * loop.call_soon_threadsafe().)
+ * when the loop has been closed, as long as the memory of the handle and the capsule are there. Others are told UV_EPERM,
+ * and nothing has happened. (In Python: loop.call_soon_threadsafe().)
  *
  * CLOSING. Handles are yours: memory, `data`, and closing them. The memory must stay until the close callback has come.
  * loop.close() closes what you have left open, with a ResourceWarning, without a callback and without a look at `data`;
