@@ -250,12 +250,14 @@ void Loop::hold_input(Resource* resource) {
 }
 
 // One piece of what each resource holds, as asyncio's poll would find one in the kernel for each of its readers. Then the
-// same again, for as many iterations of asyncio as would run nothing else, and only so many: the poll is put off by it.
+// same again, for as many iterations of asyncio as would run nothing else. Each puts the poll off, and what it would find:
+// so only so many, and none after a callback that has taken its time.
 void Loop::hand_on() {
   if (resources_.holding.empty()) [[likely]] {
     return;
   }
   in_poll_ = true;
+  const std::int64_t begun = monotonic_ns();
   for (unsigned left = kRounds; left > 0; --left) {
     Resource* resource = nullptr;
     while (!leaving_ && !foreign_ && (resource = resources_.take_holding(round_)) != nullptr) {
@@ -263,12 +265,27 @@ void Loop::hand_on() {
       resource->hand_on();
     }
     const bool is_free = (ready_.empty() && later_.empty()) || py::mutant("datagrams-overtake");
-    if (resources_.holding.empty() || !is_free || stopping_ || leaving_ || foreign_) {
+    if (resources_.holding.empty() || !is_free || stopping_ || leaving_ || foreign_ || is_timer_due() ||
+        monotonic_ns() - begun > kRoundsNs) {
       break;
     }
     ++round_;
+    timer_mark_ = timers_.created();
   }
   in_poll_ = false;
+}
+
+// Whether the next iteration would run a timer. An overridden time() that raises does so in the turn.
+bool Loop::is_timer_due() {
+  double now = 0;
+  if (timers_.empty()) {
+    return false;
+  }
+  if (!time_now(&now)) {
+    PyErr_Clear();
+    return true;
+  }
+  return !timers_.empty() && timers_.first_deadline() <= now;
 }
 
 void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before_poll(); }

@@ -201,6 +201,7 @@ class Loop {
   bool poll();
   bool nothing_to_poll_for() const;
   void hand_on();
+  bool is_timer_due();
   bool queue_due_timers();
   bool run_batch();
   bool absorb_later();
@@ -243,6 +244,7 @@ class Loop {
   static constexpr unsigned kHandful = 8;
   static constexpr std::int64_t kGatherNs = 200'000;
   static constexpr unsigned kRounds = 32;
+  static constexpr std::int64_t kRoundsNs = 50'000;
 
   ModuleState* state_ = nullptr;
   Loop* previous_ = nullptr;  // the module's list of loops, for fork

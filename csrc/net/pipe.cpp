@@ -82,12 +82,13 @@ Pipe::~Pipe() {
 bool Pipe::open(core::Loop& loop, PyObject* self, const PipeParts& parts, const char* refusal) {
   lost_ = true;  // nothing to warn about before we know the descriptor
   py::Ref<> number = py::call_method(parts.pipe, loop.state().names.fileno);
-  const long fd = number ? PyLong_AsLong(number.get()) : -1;
+  int is_out_of_reach = 0;
+  const long fd = number ? PyLong_AsLongAndOverflow(number.get(), &is_out_of_reach) : -1;
   if (fd == -1 && PyErr_Occurred() != nullptr) {
     return false;
   }
-  if (fd > INT_MAX || fd < INT_MIN) {
-    PyErr_SetString(PyExc_OverflowError, "fd does not fit into a C int");
+  if (is_out_of_reach != 0 || fd > INT_MAX || fd < INT_MIN) {
+    PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C int");  // as os.fstat() says it
     return false;
   }
   if (!begin(loop, self, static_cast<int>(fd), parts.protocol)) {

@@ -222,20 +222,18 @@ PyObject* Transport::get_write_buffer_limits() {
 
 namespace {
 
-// A mark in bytes: any number that asyncio could compare with; what is out of reach never comes into play.
+// A mark in bytes, one that asyncio's comparisons have let pass; what is out of reach never comes into play.
 bool water_mark(PyObject* value, Py_ssize_t* mark) {
   constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
-  if (PyFloat_Check(value)) {
-    const double number = PyFloat_AS_DOUBLE(value);
-    // What is below zero, or no number at all, is refused like any negative mark.
-    *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : -1;
-    return true;
+  if (PyLong_Check(value)) {
+    *mark = std::min(PyNumber_AsSsize_t(value, nullptr), kMost);
+    return *mark != -1 || PyErr_Occurred() == nullptr;
   }
-  *mark = PyNumber_AsSsize_t(value, nullptr);
-  if (*mark == -1 && PyErr_Occurred() != nullptr) {
+  const double number = PyFloat_AsDouble(value);
+  if (number == -1 && PyErr_Occurred() != nullptr) {
     return false;
   }
-  *mark = std::clamp(*mark, -kMost, kMost);
+  *mark = number >= static_cast<double>(kMost) ? kMost : number >= 0 ? static_cast<Py_ssize_t>(number) : 0;
   return true;
 }
 
@@ -247,24 +245,31 @@ PyObject* Transport::set_write_buffer_limits(PyObject* const* args, Py_ssize_t n
   if (!py::parse({"set_write_buffer_limits", kNames, 0, 2}, args, nargs, kwnames, given)) {
     return nullptr;
   }
-  const bool has_high = given[0] != nullptr && given[0] != Py_None;
-  const bool has_low = given[1] != nullptr && given[1] != Py_None;
-  Py_ssize_t high = static_cast<Py_ssize_t>(Flow::kHigh);
-  Py_ssize_t low = 0;
-  if ((has_high && !water_mark(given[0], &high)) || (has_low && !water_mark(given[1], &low))) {
+  // Computed as asyncio computes it, with the objects given: so the errors of what is no number are the same.
+  py::Ref<> high = py::borrow(given[0] != Py_None ? given[0] : nullptr);
+  py::Ref<> low = py::borrow(given[1] != Py_None ? given[1] : nullptr);
+  py::Ref<> four = py::steal(PyLong_FromLong(4));
+  py::Ref<> zero = py::steal(PyLong_FromLong(0));
+  if (four && !high) {
+    high = py::steal(low ? PyNumber_Multiply(four.get(), low.get()) : PyLong_FromSize_t(Flow::kHigh));
+  }
+  if (high && !low) {
+    low = py::steal(PyNumber_FloorDivide(high.get(), four.get()));
+  }
+  if (!zero || !high || !low) {
     return nullptr;
   }
-  if (!has_high && has_low) {
-    high = 4 * low;
+  int fits = PyObject_RichCompareBool(high.get(), low.get(), Py_GE);
+  fits = fits > 0 ? PyObject_RichCompareBool(low.get(), zero.get(), Py_GE) : fits;
+  if (fits == 0) {
+    PyErr_Format(PyExc_ValueError, "high (%R) must be >= low (%R) must be >= 0", high.get(), low.get());
   }
-  if (!has_low) {
-    low = high >> 2;  // floored, as Python divides: the error names it
-  }
-  if (high < low || low < 0) {
-    PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high, low);
+  Py_ssize_t high_mark = 0;
+  Py_ssize_t low_mark = 0;
+  if (fits <= 0 || !water_mark(high.get(), &high_mark) || !water_mark(low.get(), &low_mark)) {
     return nullptr;
   }
-  flow_.set_limits(static_cast<std::size_t>(low), static_cast<std::size_t>(high));
+  flow_.set_limits(static_cast<std::size_t>(low_mark), static_cast<std::size_t>(high_mark));
   // asyncio pauses at once when the new mark is passed already.
   flush();
   if (!pause_protocol_if_full()) {

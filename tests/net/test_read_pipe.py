@@ -475,3 +475,18 @@ async def test_closing(loop, sockets):
     transport.close()
     await turns(3)
     assert protocol.events == ["made", "lost"] and r.closes == ["open"]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+@pytest.mark.parametrize("number", [2**31, 2**70])
+async def test_a_number_that_is_no_descriptor(loop, number):
+    class NoFile:
+        def fileno(self):
+            return number
+
+        def close(self):
+            pass
+
+    with pytest.raises(OverflowError, match=r"^Python int too large to convert to C int$"):
+        await loop.connect_read_pipe(asyncio.Protocol, NoFile())
+    gc.collect()

@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import os
+import re
 import weakref
 
 import pytest
@@ -372,6 +373,17 @@ async def test_the_marks(loop, sockets):
         assert transport.get_write_buffer_limits() == marks
     with pytest.raises(ValueError, match=r"high \(1\) must be >= low \(2\) must be >= 0"):
         transport.set_write_buffer_limits(1, 2)
+    for given, error, words in [
+        ({"high": "x"}, TypeError, "unsupported operand type(s) for //: 'str' and 'int'"),
+        ({"high": 1, "low": "x"}, TypeError, "'>=' not supported between instances of 'int' and 'str'"),
+        ({"high": float("nan")}, ValueError, "high (nan) must be >= low (nan) must be >= 0"),
+        ({"high": float("inf")}, ValueError, "high (inf) must be >= low (nan) must be >= 0"),
+        ({"high": -(2**70)}, ValueError, f"high ({-(2**70)}) must be >= low ({-(2**68)}) must be >= 0"),
+        ({"low": -1.5}, ValueError, "high (-6.0) must be >= low (-1.5) must be >= 0"),
+    ]:
+        with pytest.raises(error, match=f"^{re.escape(words)}$"):
+            transport.set_write_buffer_limits(**given)
+    transport.set_write_buffer_limits(high=2**70)
     transport.set_write_buffer_limits(high=10 * MB)
     fill(transport)
     assert protocol.events == ["made"]
