@@ -161,16 +161,14 @@ def test_the_wheel_holds_the_package_only(wheel: Path) -> None:
         (metadata,) = [archive.read(name).decode() for name in names if name.endswith("METADATA")]
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     package = {name for name in names if ".dist-info/" not in name}
-    assert package == {f"uvpy/{path.name}" for path in (ROOT / "uvpy").iterdir() if path.suffix in PACKAGED} | {
-        f"uvpy/_core{suffix}",
-        "uvpy/include/uvpy.h",
-    }
+    ours = {str(path.relative_to(ROOT)) for path in (ROOT / "uvpy").rglob("*") if path.suffix in PACKAGED}
+    assert package == ours | {f"uvpy/_core{suffix}"}
     assert "License-Expression: MIT" in metadata
     assert "Requires-Python: >=3.11" in metadata
     assert f"\nVersion: {uvpy.__version__}\n" in metadata
 
 
-PACKAGED = (".py", ".pyi", ".typed")
+PACKAGED = (".py", ".pyi", ".typed", ".h")
 PROGRAM = """
 import asyncio, uvpy
 async def main():

@@ -233,6 +233,20 @@ def test_call_at_without_a_time_is_a_type_error(loop):
         loop.call_at(1)
 
 
+@pytest.mark.uvpy_only("asyncio takes NaN into its heap, whose order is none from then on")
+def test_a_deadline_that_is_no_number_is_refused(loop):
+    got = []
+    loop.call_later(0.002, got.append, 2)
+    for refused in (math.nan, -math.nan):
+        for schedule in (loop.call_later, loop.call_at):
+            with pytest.raises(ValueError, match="NaN"):
+                schedule(refused, got.append, "never")
+    loop.call_later(0.001, got.append, 1)
+    loop.call_later(0.003, loop.stop)
+    loop.run_forever()
+    assert got == [1, 2]
+
+
 @pytest.mark.parametrize("delay", [True, 1, fractions.Fraction(1, 4), 0.25])
 def test_numbers_of_all_kinds_are_delays(loop, delay):
     before = loop.time()

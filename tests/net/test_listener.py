@@ -305,3 +305,32 @@ async def test_the_context_of_accepted_protocols(loop, sockets):
         client.close()
         await made[0].lost()
     assert seen == ["serving"] * 3
+
+
+async def test_a_factory_that_closes_its_server_and_gives_the_number_to_another_file(loop, sockets):
+    """What the poll found was about the listener: the new file's reader is not called for it."""
+    called, made, lost = [], [], []
+
+    class Served(asyncio.Protocol):
+        def connection_lost(self, exc):
+            lost.append(exc)
+
+    def factory():
+        number = server.sockets[0].fileno()
+        server.close()
+        for _ in range(20):
+            ours, theirs = sockets.pair()
+            for sock in (ours, theirs):
+                if sock.fileno() == number:
+                    loop.add_reader(sock, called.append, sock)
+                    made.append(sock)
+                    return Served()
+        return Served()
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname()):
+        await eventually(lambda: made)
+        await turns(5)
+    await eventually(lambda: lost)
+    assert called == []
+    loop.remove_reader(made[0])

@@ -426,3 +426,47 @@ async def test_a_cancelled_handshake_leaks_nothing(loop, sockets, authority):
         theirs.close()
         await turns(3)
         gc.collect()
+
+
+async def test_close_is_prompt_while_the_peer_keeps_streaming(loop, sockets, authority):
+    """The peer never stops to write and never looks: our end is over all the same, in no time."""
+
+    class Streaming(asyncio.Protocol):
+        def connection_made(self, transport):
+            self.transport = transport
+            self.pump()
+
+        def pump(self):
+            if not self.transport.is_closing():
+                self.transport.write(bytes(10_000))
+                self.timer = loop.call_later(0.0005, self.pump)
+
+    class Leaving(asyncio.Protocol):
+        received = 0
+
+        def connection_made(self, transport):
+            self.transport = transport
+            self.lost = loop.create_future()
+
+        def data_received(self, data):
+            self.received += len(data)
+            if self.received > 100_000 and not self.transport.is_closing():
+                self.left = loop.time()
+                self.transport.close()
+
+        def connection_lost(self, exc):
+            self.lost.set_result((loop.time() - self.left, exc))
+
+    leaving = Leaving()
+    server = await loop.create_server(lambda: leaving, "127.0.0.1", 0, ssl=authority.server())
+    address = server.sockets[0].getsockname()
+    client = {"ssl": authority.client(), "server_hostname": "localhost"}
+    transport, streaming = await loop.create_connection(Streaming, *address, **client)
+    await eventually(lambda: hasattr(leaving, "lost"))
+    took, exc = await asyncio.wait_for(leaving.lost, LIMIT)
+    assert took < 1
+    assert exc is None
+    transport.abort()
+    streaming.timer.cancel()
+    server.close()
+    await turns(5)
