@@ -1,17 +1,33 @@
 // add_reader, add_writer and their private twins. Public calls refuse a transport's descriptor, as asyncio's do; the
 // texts are asyncio's and selectors'.
 // SPDX-License-Identifier: MIT
+#include <utility>
+
 #include "core/debug.h"
 #include "core/loop.h"
 #include "py/args.h"
 #include "py/call.h"
+#include "py/error.h"
 
 namespace uvpy::core {
 
 namespace {
 
+// ValueError in place of the exception that is set, which it remembers but does not show.
+void raise_no_file(PyObject* fd) {
+  py::Ref<> reason = py::take_error();
+  PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
+  py::Ref<> exc = py::take_error();
+  if (exc && reason && exc.get() != reason.get()) {
+    PyException_SetContext(exc.get(), reason.release());
+    PyException_SetCause(exc.get(), nullptr);  // what `from None` does
+  }
+  py::restore_error(std::move(exc));
+}
+
 // The number of a descriptor or of an object with fileno(); -1 with ValueError set. A negative number is one, too.
-int file_number(const ModuleState& state, PyObject* fd) {
+// One that is too large is INT_MAX, or OverflowError where the kernel is to be told of it.
+int file_number(const ModuleState& state, PyObject* fd, bool must_fit = false) {
   py::Ref<> number;
   if (PyLong_Check(fd)) {
     number = py::borrow(fd);
@@ -23,8 +39,7 @@ int file_number(const ModuleState& state, PyObject* fd) {
           PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
         return -1;
       }
-      PyErr_Clear();
-      PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
+      raise_no_file(fd);
       return -1;
     }
   }
@@ -34,7 +49,10 @@ int file_number(const ModuleState& state, PyObject* fd) {
     PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number.get());
     return -1;
   }
-  // A number that no descriptor has: the kernel will say so.
+  if (must_fit && (overflow > 0 || value > INT_MAX)) {
+    PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C int");
+    return -1;
+  }
   return overflow > 0 || value > INT_MAX ? INT_MAX : static_cast<int>(value);
 }
 
@@ -79,7 +97,7 @@ PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObj
   if ((is_public && !refuse_transport(given.named[0])) || !check_closed()) {
     return nullptr;
   }
-  const int fd = file_number(*state_, given.named[0]);
+  const int fd = file_number(*state_, given.named[0], true);
   if (fd < 0) {
     return nullptr;
   }
