@@ -586,6 +586,7 @@ class Process:
 
     def _noticed(self) -> None: ...
     def _exited(self) -> None: ...
+
 # -- what the coroutines of uvpy/_sock.py are made of: each function tries, and gives the result or a SockCall
 
 @final
@@ -690,6 +691,7 @@ def watch_child(loop: Loop, transport: Any, pid: int, by_thread: bool = False) -
 
 def children(loop: Loop) -> list[Process]:
     """The children that a loop watches."""
+
 def native_function(function: FunctionType, method: MethodDescriptorType) -> FunctionType:
     """Make a function that is a closure over a method alone call it without running its body; for uvpy._native.
 

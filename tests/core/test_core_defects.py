@@ -258,7 +258,7 @@ def test_adding_a_number_that_no_descriptor_has(loop, number):
 
     for call in (loop.add_reader, loop.add_writer, loop._add_reader, loop._add_writer):
         for name in (number, File()):
-            with pytest.raises(OverflowError, match="^Python int too large to convert to C int$"):
+            with pytest.raises(OverflowError, match=r"^Python int too large to convert to C int$"):
                 call(name, print)
     turn(loop)
 
@@ -266,7 +266,7 @@ def test_adding_a_number_that_no_descriptor_has(loop, number):
 @pytest.mark.parametrize("wrong", [None, "x", 1.5, object()], ids=repr)
 def test_why_something_is_no_descriptor_is_remembered_and_not_shown(loop, wrong):
     for call in (loop.add_reader, loop.add_writer, loop.remove_reader, loop.remove_writer):
-        with pytest.raises(ValueError, match="^Invalid file object: ") as caught:
+        with pytest.raises(ValueError, match=r"^Invalid file object: ") as caught:
             call(wrong, *([print] if "add" in call.__name__ else []))
         assert isinstance(caught.value.__context__, AttributeError)
         assert caught.value.__cause__ is None

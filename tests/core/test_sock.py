@@ -379,7 +379,7 @@ async def test_the_number_is_asked_for_before_the_first_try(loop, sockets, name)
         await getattr(loop, name)(half, *args)
     assert asked == ["fileno", name.removeprefix("sock_")]
     if name == "sock_accept":
-        with pytest.raises(AttributeError, match="^'NoneType' object has no attribute 'fileno'$"):
+        with pytest.raises(AttributeError, match=r"^'NoneType' object has no attribute 'fileno'$"):
             await loop.sock_accept(None)
 
 

@@ -141,7 +141,7 @@ def test_a_closed_loop_answers_nothing(loop):
         lambda: loop.getnameinfo(("1.2.3.4", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV),
         lambda: loop.getnameinfo(("1.2.3.4", 80)),
     ):
-        with pytest.raises(RuntimeError, match="^Event loop is closed$"):
+        with pytest.raises(RuntimeError, match=r"^Event loop is closed$"):
             look_up().send(None)
 
 
