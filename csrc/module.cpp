@@ -119,9 +119,8 @@ bool add_types(PyObject* module, ModuleState* state) {
   state->process_type = state->listener_type != nullptr ? process::make_process_type(module) : nullptr;
   state->sock_call_type = state->process_type != nullptr ? core::make_sock_call_type(module) : nullptr;
   return state->sock_call_type != nullptr && PyModule_AddType(module, state->sock_call_type) == 0 &&
-         PyModule_AddType(module, state->loop_type) == 0 &&
-         PyModule_AddType(module, state->handle_type) == 0 && PyModule_AddType(module, state->timer_type) == 0 &&
-         PyModule_AddType(module, state->tcp_transport_type) == 0 &&
+         PyModule_AddType(module, state->loop_type) == 0 && PyModule_AddType(module, state->handle_type) == 0 &&
+         PyModule_AddType(module, state->timer_type) == 0 && PyModule_AddType(module, state->tcp_transport_type) == 0 &&
          PyModule_AddType(module, state->unix_transport_type) == 0 &&
          PyModule_AddType(module, state->udp_transport_type) == 0 &&
          PyModule_AddType(module, state->read_pipe_type) == 0 &&

@@ -33,6 +33,8 @@ _may_getnameinfo = _is_genuine(_getnameinfo)
 # asyncio's own code finds the functions there, and so do those who put a whole module in socket's place.
 _base_events: Any = base_events
 
+# As a number: the enumeration drops the bits that it has no name for, at which the resolver is to fail.
+_NUMERIC_HOST = int(socket.AI_NUMERICHOST)
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
@@ -60,7 +62,7 @@ def _answer_at_once(host: Any, port: Any, family: int, type: int, proto: int, fl
         return None
     try:
         # With this flag the resolver says no to a name instead of looking for it.
-        return socket.getaddrinfo(host, port, family, type, proto, flags | socket.AI_NUMERICHOST)
+        return socket.getaddrinfo(host, port, family, type, proto, int.__or__(flags, _NUMERIC_HOST))
     except socket.gaierror as exc:
         if exc.errno == socket.EAI_NONAME and not flags & socket.AI_NUMERICHOST:
             return None
@@ -87,6 +89,7 @@ async def getaddrinfo(
         and _socket.getaddrinfo is _getaddrinfo_of_c
         and not self._overrides("run_in_executor")
     ):
+        self._check_closed()
         found = _answer_at_once(host, port, family, type, proto, flags)
         if found is not None:
             # In debug mode once more, for the log: now it is known that this waits for nobody.
@@ -107,6 +110,7 @@ async def getnameinfo(self: _Loop, sockaddr: tuple[Any, ...], flags: int = 0) ->
         and _base_events.socket.getnameinfo is _getnameinfo
         and not self._overrides("run_in_executor")
     ):
+        self._check_closed()
         return socket.getnameinfo(sockaddr, flags)
     names: tuple[str, str] = await self.run_in_executor(None, _base_events.socket.getnameinfo, sockaddr, flags)
     return names

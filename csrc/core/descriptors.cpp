@@ -1,14 +1,29 @@
 // add_reader, add_writer and their private twins. Public calls refuse a transport's descriptor, as asyncio's do; the
 // texts are asyncio's and selectors'.
 // SPDX-License-Identifier: MIT
+#include <utility>
+
 #include "core/debug.h"
 #include "core/loop.h"
 #include "py/args.h"
 #include "py/call.h"
+#include "py/error.h"
 
 namespace uvpy::core {
 
 namespace {
+
+// ValueError in place of the exception that is set, which it remembers but does not show.
+void raise_no_file(PyObject* fd) {
+  py::Ref<> reason = py::take_error();
+  PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
+  py::Ref<> exc = py::take_error();
+  if (exc && reason && exc.get() != reason.get()) {
+    PyException_SetContext(exc.get(), reason.release());
+    PyException_SetCause(exc.get(), nullptr);  // what `from None` does
+  }
+  py::restore_error(std::move(exc));
+}
 
 // The number of a descriptor or of an object with fileno(), a negative one too. Nothing with ValueError set.
 py::Ref<> number_of(const ModuleState& state, PyObject* fd) {
@@ -19,8 +34,7 @@ py::Ref<> number_of(const ModuleState& state, PyObject* fd) {
   py::Ref<> number = made ? py::steal(PyNumber_Long(made.get())) : py::Ref<>();
   if (!number && (PyErr_ExceptionMatches(PyExc_AttributeError) != 0 || PyErr_ExceptionMatches(PyExc_TypeError) != 0 ||
                   PyErr_ExceptionMatches(PyExc_ValueError) != 0)) {
-    PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fd);
+    raise_no_file(fd);
   }
   return number;
 }
@@ -35,13 +49,21 @@ int as_int(PyObject* number) {
   return overflow > 0 || value > INT_MAX ? INT_MAX : static_cast<int>(value);
 }
 
-// The number of a descriptor; an object that is closed stands for the one that it was given for. -1 with ValueError set.
-int file_number(Loop& loop, PyObject* fd) {
+// The number of a descriptor; an object that is closed stands for the one that it was given for. -1 with ValueError set,
+// or with OverflowError for a number that the kernel, which is to be told of it, cannot be told.
+int file_number(Loop& loop, PyObject* fd, bool must_fit = false) {
   py::Ref<> number = number_of(loop.state(), fd);
   if (!number && PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
     return -1;
   }
   const int value = number ? as_int(number.get()) : -1;
+  if (value == INT_MAX && must_fit) {
+    int overflow = 0;
+    if (PyLong_AsLongAndOverflow(number.get(), &overflow) != INT_MAX) {
+      PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C int");
+      return -1;
+    }
+  }
   if (value >= 0) {
     return value;
   }
@@ -107,7 +129,7 @@ PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObj
     return nullptr;
   }
   PyObject* file = given.named[0];
-  const int fd = file_number(*this, file);
+  const int fd = file_number(*this, file, true);
   if (fd < 0) {
     return nullptr;
   }

@@ -72,6 +72,7 @@ bool SockCall::wait(Loop& loop, const SockRequest& request) {
   loop_ = py::borrow(loop.object());
   request_ = request;
   request_.waited = true;
+  request_.number = nullptr;
   sock_ = py::borrow(request.sock);
   first_ = py::borrow(request.first);
   second_ = py::borrow(request.second);
@@ -79,8 +80,11 @@ bool SockCall::wait(Loop& loop, const SockRequest& request) {
     return false;
   }
   future_ = py::call_method(loop.object(), names.create_future);
-  py::Ref<> number = future_ ? py::call_method(request.sock, names.fileno) : py::Ref<>();
-  if (!number) {
+  py::Ref<> number = py::borrow(request.number);
+  if (future_ && !number) {
+    number = py::call_method(request.sock, names.fileno);
+  }
+  if (!future_ || !number) {
     return false;
   }
   const long fd = PyLong_Check(number.get()) ? PyLong_AsLong(number.get()) : -1;
@@ -289,6 +293,15 @@ PyObject* sock_start(PyObject* module, PyObject* const* args, Py_ssize_t nargs, 
       return nullptr;
     }
   }
+  py::Ref<> number;
+  if constexpr (op == SockOp::accept || op == SockOp::connect) {
+    // asyncio asks for the number before it tries, which what is no socket fails at.
+    number = py::call_method(request.sock, loop->state().names.fileno);
+    if (!number) {
+      return nullptr;
+    }
+    request.number = number.get();
+  }
   return SockCall::start(*loop, request);
 }
 
@@ -314,8 +327,7 @@ PyObject* sock_sendfile(PyObject* module, PyObject* const* args, Py_ssize_t narg
   long file = -1;
   long offset = 0;
   long count = 0;
-  if (!number_in(args[3], false, &file) || !number_in(args[4], false, &offset) ||
-      (args[5] != Py_None && !number_in(args[5], true, &count))) {
+  if (!number_in(args[3], false, &file) || (args[5] != Py_None && !number_in(args[5], true, &count))) {
     return nullptr;
   }
   struct stat found{};
@@ -331,6 +343,9 @@ PyObject* sock_sendfile(PyObject* module, PyObject* const* args, Py_ssize_t narg
   }
   if (count == 0 && found.st_size == 0) {
     return PyLong_FromLong(0);  // an empty file
+  }
+  if (!number_in(args[4], false, &offset)) {
+    return nullptr;
   }
   SockRequest request{.op = SockOp::sendfile, .sock = args[1], .first = args[2], .total = count};
   request.file = static_cast<int>(file);

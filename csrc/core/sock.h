@@ -37,6 +37,7 @@ struct SockRequest {
   PyObject* sock = nullptr;
   PyObject* first = nullptr;   // a size, a buffer, data, an address, a file
   PyObject* second = nullptr;  // an address or a size
+  PyObject* number = nullptr;  // what its fileno() gave, where that was asked before the first try
   bool waited = false;         // the try is not the first one
   // sendall: bytes that are sent, of how many. sendfile: bytes sent, of how many or 0 for all.
   Py_ssize_t sent = 0;

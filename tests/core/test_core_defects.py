@@ -250,6 +250,29 @@ def test_removing_a_number_that_no_descriptor_has(loop, number):
     assert loop.remove_writer(number) is False
 
 
+@pytest.mark.parametrize("number", [2**31, 2**40, 2**70])
+def test_adding_a_number_that_no_descriptor_has(loop, number):
+    class File:
+        def fileno(self):
+            return number
+
+    for call in (loop.add_reader, loop.add_writer, loop._add_reader, loop._add_writer):
+        for name in (number, File()):
+            with pytest.raises(OverflowError, match=r"^Python int too large to convert to C int$"):
+                call(name, print)
+    turn(loop)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", 1.5, object()], ids=repr)
+def test_why_something_is_no_descriptor_is_remembered_and_not_shown(loop, wrong):
+    for call in (loop.add_reader, loop.add_writer, loop.remove_reader, loop.remove_writer):
+        with pytest.raises(ValueError, match=r"^Invalid file object: ") as caught:
+            call(wrong, *([print] if "add" in call.__name__ else []))
+        assert isinstance(caught.value.__context__, AttributeError)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+
+
 @pytest.mark.parametrize("number", [100_000, 10_000_000, 2**31 - 1])
 def test_adding_a_number_that_is_not_open(loop, number):
     for call in (loop.add_reader, loop.add_writer):

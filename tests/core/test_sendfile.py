@@ -81,6 +81,9 @@ async def test_an_empty_file(loop, sockets, file):
     a, _ = sockets.pair()
     assert await loop.sock_sendfile(a, file(0)) == 0
     assert await loop.sock_sendfile(a, file(0), 10, 10) == 0
+    assert await loop.sock_sendfile(a, file(0), 2**63) == 0
+    with pytest.raises(OverflowError):
+        await loop.sock_sendfile(a, file(1), 2**63)
 
 
 @pytest.mark.parametrize("mode", ["native", "fallback"])

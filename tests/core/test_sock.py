@@ -354,6 +354,35 @@ async def test_things_that_are_no_sockets(loop, name):
         await getattr(loop, name)(object(), *ALL[name]())
 
 
+@pytest.mark.parametrize("name", ["sock_accept", "sock_connect"])
+async def test_the_number_is_asked_for_before_the_first_try(loop, sockets, name):
+    """What has none is told so; of what has one, the number before the call is the one that is watched."""
+    asked = []
+
+    class Half(socket.socket):
+        def fileno(self):
+            asked.append("fileno")
+            return super().fileno()
+
+        def accept(self):
+            asked.append("accept")
+            raise ZeroDivisionError
+
+        def connect(self, address):
+            asked.append("connect")
+            raise ZeroDivisionError
+
+    half = sockets.own(Half(socket.AF_UNIX))
+    half.setblocking(False)
+    args = ("/nowhere",) if name == "sock_connect" else ()
+    with pytest.raises(ZeroDivisionError):
+        await getattr(loop, name)(half, *args)
+    assert asked == ["fileno", name.removeprefix("sock_")]
+    if name == "sock_accept":
+        with pytest.raises(AttributeError, match=r"^'NoneType' object has no attribute 'fileno'$"):
+            await loop.sock_accept(None)
+
+
 async def test_missing_arguments(loop, sockets):
     a, _ = sockets.pair()
     with pytest.raises(TypeError, match=r"sock_recv\(\) missing 1 required positional argument: 'n'"):

@@ -125,6 +125,26 @@ async def test_arguments_of_odd_types(loop):
     await same(loop, "1.2.3.4", 80, flags=socket.AddressInfo.AI_NUMERICHOST)
 
 
+@pytest.mark.parametrize("flags", [-1, -2, 1 << 14, 1 << 20, -(1 << 31), socket.AddressInfo(4) | 1 << 20, True])
+async def test_flags_without_a_name(loop, flags):
+    """They come to the resolver as they are, which says what it thinks of them."""
+    for host in ("1.2.3.4", "::1", None, "localhost"):
+        await same(loop, host, 80, flags=flags)
+
+
+def test_a_closed_loop_answers_nothing(loop):
+    loop.close()
+    for look_up in (
+        lambda: loop.getaddrinfo("1.2.3.4", 80),
+        lambda: loop.getaddrinfo(None, 80),
+        lambda: loop.getaddrinfo("localhost", 80),
+        lambda: loop.getnameinfo(("1.2.3.4", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV),
+        lambda: loop.getnameinfo(("1.2.3.4", 80)),
+    ):
+        with pytest.raises(RuntimeError, match=r"^Event loop is closed$"):
+            look_up().send(None)
+
+
 async def test_names_go_to_a_thread(loop, monkeypatch):
     """A name, a service by its name: they may be answered by somebody far away."""
     used = []
