@@ -23,6 +23,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- table: tools/readme_table.py -->\n", "<!-- end of table -->\n"
 
 # What differs from asyncio, by method or transport: the one thing that the types do not say.
+_KEPT = "after a wait the socket stays watched for the next call"
 DIFFERENCES = {
     "run_forever": "an overridden `_run_once()` is not called",
     "call_soon": "`context=` of another type: TypeError at once",
@@ -31,13 +32,28 @@ DIFFERENCES = {
     "call_at": "NaN: ValueError; equal deadlines run in order",
     "getaddrinfo": "addresses are answered without a thread",
     "getnameinfo": "numbers are answered without a thread",
+    "create_server": "`accept()` of a socket's subclass is not called",
+    "create_unix_server": "`accept()` of a socket's subclass is not called",
+    "start_tls": "what a StreamReader has taken of a handshake is given to TLS",
+    "sendfile": "sends in C++; the file's position is set after a cancel, too",
+    "sock_sendfile": "sends in C++; the file's position is set after a cancel, too",
+    "sock_recv": _KEPT,
+    "sock_recv_into": _KEPT,
+    "sock_recvfrom": _KEPT,
+    "sock_recvfrom_into": _KEPT,
+    "sock_sendall": "memoryviews of wide items are sent whole",
+    "sock_accept": "a client accepted while the call is cancelled is closed",
+    "subprocess_exec": "no thread a child on 3.11",
+    "subprocess_shell": "no thread a child on 3.11",
+    "connect_read_pipe": "O_NONBLOCK is put back at the end",
+    "connect_write_pipe": "O_NONBLOCK is put back at the end",
     "add_signal_handler": "no kind of signal is lost in a burst",
     "TCP": "gathers writes under load; its name and repr",
     "Unix stream": "gathers writes under load; its name and repr",
-    "UDP": "its name and repr",
-    "read pipe": "its name and repr",
-    "write pipe": "its name and repr",
-    "subprocess": "its name and repr",
+    "UDP": "up to 16 datagrams are received ahead; `_buffer` is a copy; its name and repr",
+    "read pipe": "ends once, however often it is closed; its name and repr",
+    "write pipe": "ends once, however often it is closed; its name and repr",
+    "subprocess": "signals by the pidfd; a status that `close()` finds is told; its name and repr",
 }
 
 
@@ -93,6 +109,9 @@ async def _transports(keep: Callable[[Any], Any]) -> list[tuple[str, str, type]]
     return [(kind, maker, type(transport)) for kind, maker, transport in made]
 
 
+_OWN = {"uvpy._core": "C++", "uvpy._process": "uvpy"}
+
+
 def transports() -> list[tuple[str, str, str]]:
     """Each kind of transport, the methods that make it, and whose type it is."""
     sockets: list[socket.socket] = []
@@ -110,23 +129,23 @@ def transports() -> list[tuple[str, str, str]]:
         for sock in sockets:
             sock.close()
     return [
-        (kind, maker, f"C++: `{whose.__name__}`" if whose.__module__.startswith("uvpy") else "asyncio's")
+        (kind, maker, f"{_OWN[whose.__module__]}: `{whose.__name__}`" if whose.__module__ in _OWN else "asyncio's")
         for kind, maker, whose in found
     ]
 
 
 def table() -> str:
     lines = ["| method of `AbstractEventLoop` | written in | what differs |", "| --- | --- | --- |"]
-    lines += [f"| `{name}` | {whose} | {_difference(name, whose)} |" for name, whose in methods()]
+    lines += [f"| `{name}` | {whose} | {_difference(name)} |" for name, whose in methods()]
     lines += ["", "| transport | made by | written in | what differs |", "| --- | --- | --- | --- |"]
     for kind, maker, whose in transports():
         makers = ", ".join(f"`{m}`" for m in maker.split(", "))
-        lines.append(f"| {kind} | {makers} | {whose} | {_difference(kind, whose)} |")
+        lines.append(f"| {kind} | {makers} | {whose} | {_difference(kind)} |")
     return "\n".join(lines) + "\n"
 
 
-def _difference(name: str, whose: str) -> str:
-    return "nothing" if whose == "asyncio's" else DIFFERENCES.get(name, "nothing")
+def _difference(name: str) -> str:
+    return DIFFERENCES.get(name, "nothing")
 
 
 def in_readme() -> str:
