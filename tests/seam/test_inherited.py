@@ -1,4 +1,4 @@
-"""What works through asyncio's own classes: Unix sockets, subprocesses, executors, DNS."""
+"""Everything through the public methods once: Unix sockets, subprocesses, pipes, executors, lookups, servers."""
 
 import asyncio
 import contextlib

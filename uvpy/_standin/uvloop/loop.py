@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import uvpy
@@ -15,9 +14,6 @@ def libuv_get_version() -> int:
     return major << 16 | minor << 8 | patch
 
 
-def libuv_get_loop_t_ptr(loop: asyncio.AbstractEventLoop) -> Any:
-    """A capsule with the uv_loop_t* of a loop, where this uvpy gives it away."""
-    pointer = getattr(uvpy, "libuv_loop_ptr", None)
-    if pointer is None:
-        raise NotImplementedError(f"uvpy {uvpy.__version__} does not give its uv_loop_t away")
-    return pointer(loop)
+def libuv_get_loop_t_ptr(loop: Loop) -> Any:
+    """A capsule with the uv_loop_t* of a loop; see uvpy.libuv_loop_ptr."""
+    return uvpy.libuv_loop_ptr(loop)
