@@ -255,16 +255,15 @@ void Guests::report(Loop& loop, const char* message) {
   if (!exc) {
     return;
   }
-  if (!loop.guests().may_start() || loop.is_foreign()) {
-    // The loop ends, and calls no code of the program.
+  const bool is_over = !loop.guests().may_start() || loop.is_foreign();
+  const bool ends_the_run = py::ends_the_loop(exc.get());
+  if (is_over || (loop.is_leaving() && !ends_the_run)) {
+    // The loop or its run ends, and calls no code of the program.
     py::restore_error(std::move(exc));
     PyErr_WriteUnraisable(loop.object());
-  } else if (py::ends_the_loop(exc.get())) {
+  } else if (ends_the_run) {
     py::restore_error(std::move(exc));
     loop.leave_with_error();
-  } else if (loop.is_leaving()) {
-    py::restore_error(std::move(exc));
-    PyErr_WriteUnraisable(loop.object());
   } else if (!report::call_exception_handler(
                  loop, message != nullptr ? message : "Exception in a libuv callback of an extension", exc.get())) {
     loop.leave_with_error();
