@@ -170,19 +170,29 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        super().close()  # not by asyncio's module, which may be empty at the interpreter's end
-        _process.leave_children(self)
-        if not sys.is_finalizing():
+        if not sys or sys.is_finalizing():
+            self._close_at_exit()
+        else:
+            super().close()  # not by asyncio's module
+            _process.leave_children(self)
             for sig in list(self._signal_handlers):
                 self.remove_signal_handler(sig)
-        elif self._signal_handlers:
+        self._shutdown()
+
+    def _close_at_exit(self) -> None:
+        """The part of close() that is asyncio's where modules may be empty already: this one, asyncio's, the others."""
+        try:
+            super().close()
+        except AttributeError:  # in debug mode it logs, and the logger has gone
+            self.set_debug(False)
+            super().close()
+        if self._signal_handlers and warnings:
             warnings.warn(
                 f"Closing the loop {self!r} on interpreter shutdown stage, skipping signal handlers removal",
                 ResourceWarning,
                 source=self,
             )
-            self._signal_handlers.clear()
-        self._shutdown()
+        self._signal_handlers.clear()
 
     # -- TCP and Unix streams: native
 

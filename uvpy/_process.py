@@ -168,7 +168,7 @@ def leave_children(loop: Loop) -> None:
 
     Up to 3.11 its threads go on waiting for them. Later they are nobody's: their transports end them when collected.
     """
-    if sys.version_info < (3, 12) and not sys.is_finalizing():
+    if sys.version_info < (3, 12):
         for process in _core.children(loop):
             process.poll()  # of one that has exited already asyncio says nothing
             if process.hand_over():
