@@ -584,8 +584,11 @@ class Process:
     def poll(self) -> None:
         """Reap the child if it has exited; the transport is told later, by the loop."""
 
-    def send_signal(self, number: int, /) -> None:
-        """Signal the child; nothing when it has gone."""
+    def send_signal(self, number: int, /) -> bool:
+        """Signal the child; nothing when it has gone.
+
+        False, with nothing done, in a forked copy of the program that has it.
+        """
 
     def _noticed(self) -> None: ...
     def _exited(self) -> None: ...
