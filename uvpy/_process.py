@@ -61,8 +61,8 @@ class SubprocessTransport(_unix_events._UnixSubprocessTransport):  # type: ignor
 
     def send_signal(self, signal: int) -> None:
         self._check_proc()
-        # By the pidfd: os.kill() could hit a stranger, and Popen.send_signal() takes the status away. In a forked copy of
-        # this program it is not ours to watch, and what becomes of the signal is up to this version of asyncio.
+        # By the pidfd: os.kill() could hit a stranger, and Popen.send_signal() takes the status away. A forked copy of
+        # this program has no such child: there this version of asyncio says what becomes of the signal.
         if self._process is None or not self._process.send_signal(signal):
             super().send_signal(signal)
 

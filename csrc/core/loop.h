@@ -4,12 +4,10 @@
 // schedule.cpp what schedules callbacks, descriptors.cpp the add_reader family, loop_type.cpp attributes and tables.
 // SPDX-License-Identifier: MIT
 #pragma once
-
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 
+#include "core/file_identity.h"
 #include "core/gil.h"
 #include "core/guest.h"
 #include "core/handle.h"
@@ -280,7 +278,7 @@ class Loop {
   unsigned instance_hooks_ = 0;
   std::size_t closing_ = 0;  // handles whose on_close is to come
   std::int64_t dirty_since_ = 0;
-  ino_t backend_inode_ = 0;
+  FileIdentity backend_file_;
   std::uint64_t timer_mark_ = 0;  // timers made in the poll are for the next turn
   unsigned turn_callbacks_ = 0;
   unsigned last_turn_callbacks_ = 0;

@@ -73,6 +73,7 @@ ssize_t unlocked(Call&& call) {
 
 Pipe::~Pipe() {
   if (loop_) {
+    unlist();
     loop().resources().remove(this);
   }
 }
@@ -120,13 +121,13 @@ bool Pipe::open(core::Loop& loop, PyObject* self, const PipeParts& parts, const 
     PyErr_SetString(PyExc_ValueError, refusal);
     return false;
   }
-  device_ = found.st_dev;
-  inode_ = found.st_ino;
+  file_ = core::FileIdentity(found);
   return set_nonblocking();
 }
 
 void Pipe::opened() {
   loop().resources().add(this);
+  list();
   // What holds a pipe transport is its reader or writer, as in asyncio: one that waits for nothing is collected.
   core::Resources::let_go(this);
 }
@@ -158,36 +159,54 @@ void Pipe::restore_blocking() {
   }
 }
 
-// Another open transport over the same description takes the duty over. Whether it is the same one the kernel shows by the
-// flag itself: what is cleared through one descriptor is clear through the other.
+// The open transports by their file, those of all loops: the duty may go to another loop's.
+void Pipe::list() {
+  Pipe*& first = loop().state().pipes[file_.inode() % kPipeLists];
+  next_listed_ = first;
+  if (first != nullptr) {
+    first->previous_listed_ = this;
+  }
+  first = this;
+  listed_ = true;
+}
+
+void Pipe::unlist() {
+  if (!listed_) {
+    return;
+  }
+  listed_ = false;
+  Pipe*& first = loop().state().pipes[file_.inode() % kPipeLists];
+  (previous_listed_ != nullptr ? previous_listed_->next_listed_ : first) = next_listed_;
+  if (next_listed_ != nullptr) {
+    next_listed_->previous_listed_ = previous_listed_;
+  }
+  next_listed_ = previous_listed_ = nullptr;
+}
+
+// Another open transport over the same description takes the duty over. A forked child's copies of the parent's, and those
+// of a closed loop, will never come to it.
 bool Pipe::pass_duty_on() {
-  const ModuleState& state = loop().state();
-  for (core::Loop* at = state.loops; at != nullptr; at = core::LoopList::next(at)) {
-    for (core::Resource* r = at->resources().first(); r != nullptr; r = core::Resources::next(r)) {
-      const PyTypeObject* type = Py_TYPE(r->object());
-      if (type != state.read_pipe_type && type != state.write_pipe_type) {
-        continue;
-      }
-      auto* other = static_cast<Pipe*>(r);
-      if (other == this || other->lost_ || other->device_ != device_ || other->inode_ != inode_ ||
-          !is_nonblocking(other->fd_)) {
-        continue;
-      }
-      change_nonblocking(fd_, false);
-      const bool shared = !is_nonblocking(other->fd_);
-      change_nonblocking(fd_, true);
-      if (shared) {
-        other->was_blocking_ = true;
-        return true;
-      }
+  for (Pipe* other = loop().state().pipes[file_.inode() % kPipeLists]; other != nullptr; other = other->next_listed_) {
+    if (other != this && !other->lost_ && !other->loop_ended_ && !other->loop().is_foreign() && other->file_ == file_ &&
+        shares_description(*other)) {
+      other->was_blocking_ = true;
+      return true;
     }
   }
   return false;
 }
 
-bool Pipe::is_our_file() const {
-  struct stat found{};
-  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+// Of two that are alike to fcntl(), which the two ends of a FIFO are not, the kernel shows it by the flag itself: what is
+// cleared through one descriptor is clear through the other.
+bool Pipe::shares_description(const Pipe& other) const {
+  const int flags = fcntl(fd_, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) == 0 || fcntl(other.fd_, F_GETFL) != flags) {
+    return false;
+  }
+  change_nonblocking(fd_, false);
+  const bool shared = !is_nonblocking(other.fd_);
+  change_nonblocking(fd_, true);
+  return shared;
 }
 
 // ---- reading and writing
@@ -300,6 +319,7 @@ bool Pipe::close_pipe() {
     }
   }
   restore_blocking();
+  unlist();
   loop().resources().remove(this);
   py::Ref<> pipe = std::move(pipe_);
   return !pipe || py::steal(PyObject_CallMethod(pipe.get(), "close", nullptr));

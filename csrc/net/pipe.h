@@ -6,9 +6,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sys/types.h>
 #include <sys/uio.h>
 
+#include "core/file_identity.h"
 #include "net/transport.h"
 
 namespace uvpy::net {
@@ -66,14 +66,19 @@ class Pipe : public Transport {
   bool set_nonblocking();
   void restore_blocking();
   bool pass_duty_on();
-  bool is_our_file() const;
+  bool is_our_file() const { return file_.is(fd_); }
+  bool shares_description(const Pipe& other) const;
+  void list();
+  void unlist();
   bool close_pipe();
   bool may_block() const;
 
   py::Ref<> pipe_;  // null once closed
   Kind kind_ = Kind::fifo;
-  dev_t device_ = 0;
-  ino_t inode_ = 0;
+  core::FileIdentity file_;
+  Pipe* next_listed_ = nullptr;  // ModuleState::pipes
+  Pipe* previous_listed_ = nullptr;
+  bool listed_ = false;
   bool nowait_ = true;         // a call can be told not to wait, until one says otherwise
   bool was_blocking_ = false;  // we made it non-blocking, and are to undo it
 };

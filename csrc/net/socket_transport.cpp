@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "net/socket_transport.h"
 
-#include <sys/stat.h>
-
 #include "py/call.h"
 
 namespace uvpy::net {
@@ -33,11 +31,7 @@ void SocketTransport::keep_addresses(const sockaddr_storage* peer, socklen_t pee
     own_size_ = 0;
   }
   family_ = own_.ss_family;
-  struct stat found{};
-  if (fstat(fd_, &found) == 0) {
-    device_ = found.st_dev;
-    inode_ = found.st_ino;
-  }
+  file_ = core::FileIdentity::of(fd_);
   if (peer != nullptr) {
     peer_ = *peer;
     peer_size_ = peer_size;
@@ -111,11 +105,6 @@ PyObject* SocketTransport::make_socket() {
     sock_ = std::move(made);
   }
   return sock_ ? sock_.get() : Py_None;
-}
-
-bool SocketTransport::is_our_descriptor() const {
-  struct stat found{};
-  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
 }
 
 // socket.socket counts the files made from it in _io_refs, and closes its descriptor when the last of them has gone.

@@ -1,4 +1,4 @@
-"""A forked copy of a program signals the program's child: what happens is what asyncio's own method does in this version.
+"""A forked copy of a program signals the program's child: what happens is what asyncio's own method does.
 
 Up to some release it asks the Popen object, which finds no such child and does nothing; since then it sends the signal.
 """
