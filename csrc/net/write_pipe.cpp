@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "net/write_pipe.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "core/debug.h"
@@ -176,13 +177,14 @@ PyObject* WritePipeTransport::write_ready() {
   py::Ref<> alive = py::borrow(self_);
   uv_buf_t bufs[kVectors];
   const unsigned count = queue_.fill(bufs, kVectors, kMostAtOnce);
+  const py::Ref<> first = py::borrow(queue_.front());  // only this one is written with the GIL given up
   iovec parts[kVectors];
   for (unsigned i = 0; i < count; ++i) {
     parts[i] = {bufs[i].base, bufs[i].len};
   }
   const ssize_t sent = write_some(parts, static_cast<int>(count));
-  if (sent == -EAGAIN || sent == -EWOULDBLOCK) {
-    Py_RETURN_NONE;
+  if (sent == -EAGAIN || sent == -EWOULDBLOCK || queue_.empty() || queue_.front() != first.get()) {
+    Py_RETURN_NONE;  // or another thread has sent or dropped it meanwhile
   }
   if (sent < 0) {
     py::Ref<> exc = sent == kInterrupted ? py::take_error() : py::os_error(static_cast<int>(-sent));
@@ -194,7 +196,7 @@ PyObject* WritePipeTransport::write_ready() {
     }
     return write_failed(std::move(exc)) ? Py_NewRef(Py_None) : nullptr;
   }
-  queue_.consume(static_cast<std::size_t>(sent));
+  queue_.consume(std::min(static_cast<std::size_t>(sent), queue_.bytes()));
   if (!queue_.empty()) {
     Py_RETURN_NONE;  // asyncio resumes the protocol only when all is sent
   }
