@@ -139,4 +139,10 @@ int Duplex::visit_duplex(visitproc visit, void* arg) const {
   return visit_socket(visit, arg);
 }
 
+void Duplex::clear_duplex() {
+  read_context_.reset();
+  write_context_.reset();
+  clear_socket();
+}
+
 }  // namespace uvpy::net

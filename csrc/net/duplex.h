@@ -33,6 +33,7 @@ class Duplex : public SocketTransport {
   bool count_lost_write();
   PyObject* repr_with(const char* name);
   int visit_duplex(visitproc visit, void* arg) const;
+  void clear_duplex();
 
   py::Ref<> read_context_;   // of whoever started reading, as asyncio's reader handle has it
   py::Ref<> write_context_;  // of the write that began what is waiting

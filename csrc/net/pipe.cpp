@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
 
 #include "core/handle.h"
 #include "py/args.h"
@@ -214,7 +217,8 @@ bool Pipe::shares_description(const Pipe& other) const {
 // Linux can be told for one call not to wait, of pipes since 6.4; what cannot says so at the first call.
 //
 // Others who share the description may have made it blocking again, a shell its terminal for one. Then a call is made only
-// where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does.
+// where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does. Another thread
+// may then do anything to the transport: the callers hold what is written and look at the state anew.
 bool Pipe::may_block() const { return !is_nonblocking(fd_); }
 
 ssize_t Pipe::read_some(char* to, std::size_t room) {
@@ -238,7 +242,17 @@ ssize_t Pipe::read_some(char* to, std::size_t room) {
   if (::poll(&asked, 1, 0) == 0) {
     return -EAGAIN;
   }
-  return uninterrupted([&] { return unlocked([&] { return ::read(fd_, to, room); }); }, kInterrupted);
+  // Not into the loop's memory for input: another thread may read into that meanwhile.
+  const std::unique_ptr<char[]> own(new (std::nothrow) char[room]);
+  if (!own) {
+    return -ENOMEM;
+  }
+  const ssize_t count =
+      uninterrupted([&] { return unlocked([&] { return ::read(fd_, own.get(), room); }); }, kInterrupted);
+  if (count > 0) {
+    std::memcpy(to, own.get(), static_cast<std::size_t>(count));
+  }
+  return count;
 }
 
 ssize_t Pipe::write_some(const iovec* parts, int count) {
@@ -396,6 +410,12 @@ PyObject* Pipe::describe_as(const char* kind) const {
 int Pipe::visit_pipe(visitproc visit, void* arg) const {
   Py_VISIT(pipe_.get());
   return visit_common(visit, arg);
+}
+
+// The file object goes too: what it refers to may lead back here. Its owner, or its own finalizer, closes it.
+void Pipe::clear_pipe() {
+  pipe_.reset();
+  clear_common();
 }
 
 bool parse_pipe(PyObject* module, const char* function, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,

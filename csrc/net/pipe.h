@@ -61,6 +61,7 @@ class Pipe : public Transport {
   PyObject* repr_with(const char* name, unsigned side, bool writes);
   PyObject* describe_as(const char* kind) const;
   int visit_pipe(visitproc visit, void* arg) const;
+  void clear_pipe();
 
  private:
   bool set_nonblocking();

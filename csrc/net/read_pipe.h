@@ -26,7 +26,7 @@ class ReadPipeTransport final : public Pipe {
 
   PyObject* repr() { return repr_with("ReadPipeTransport", core::kReadable, false); }
   int visit(visitproc visit, void* arg) { return visit_pipe(visit, arg); }
-  void clear() { clear_common(); }
+  void clear() { clear_pipe(); }
 
  protected:
   bool force_close(PyObject* exc) final;

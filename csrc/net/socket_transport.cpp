@@ -121,7 +121,8 @@ void SocketTransport::release_socket() {
   if (held_) {
     held_ = false;
     py::SavedError error;
-    if (!py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
+    // Null where the collector has cleared us already.
+    if (sock_ && !py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
       PyErr_Clear();
     }
   }
@@ -208,6 +209,7 @@ int SocketTransport::visit_socket(visitproc visit, void* arg) const {
 void SocketTransport::clear_socket() {
   sock_.reset();
   server_.reset();
+  context_.reset();
   clear_common();
 }
 

@@ -31,7 +31,7 @@ class WritePipeTransport final : public Pipe {
 
   PyObject* repr() { return repr_with("WritePipeTransport", core::kWritable, true); }
   int visit(visitproc visit, void* arg) { return visit_pipe(visit, arg); }
-  void clear() { clear_common(); }
+  void clear() { clear_pipe(); }
 
  protected:
   bool force_close(PyObject* exc) final;
