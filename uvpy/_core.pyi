@@ -73,6 +73,10 @@ class _CoreStats(TypedDict):
     """Times that getting the GIL back took most of a switch interval."""
     gil_wait_ns: int
     """Nanoseconds spent in getting the GIL back."""
+    datagram_calls: int
+    """System calls that sent several of the datagrams that waited, or could have."""
+    datagrams_sent: int
+    """The datagrams that they sent."""
 
 @type_check_only
 class _OpenHandle(TypedDict):

@@ -108,6 +108,11 @@ class Loop {
   std::uint64_t turn() const { return turns_; }
   // A libuv callback that runs user code counts as a callback of the turn.
   void count_callback();
+  // A system call that sent so many datagrams that waited.
+  void count_datagrams(unsigned sent) {
+    ++datagram_calls_;
+    datagrams_sent_ += sent;
+  }
   // Memory to read into, the loop's one for all its transports. A stream uses the first kSlabSize bytes; batches of
   // datagrams all of it, of which the kernel commits what is written.
   char* slab();
@@ -299,6 +304,8 @@ class Loop {
   std::uint64_t turns_ = 0;
   std::uint64_t polls_ = 0;
   std::uint64_t polls_skipped_ = 0;
+  std::uint64_t datagram_calls_ = 0;
+  std::uint64_t datagrams_sent_ = 0;
 };
 
 // Every loop of the module: what happens around a fork concerns them all.
