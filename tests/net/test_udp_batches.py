@@ -1,5 +1,5 @@
-"""Datagrams that wait together cost one system call, in both directions. asyncio takes them one by one, and these tests show
-that nothing else is different.
+"""Datagrams that wait together cost one system call, in both directions. That nothing else is different asyncio shows,
+which takes them one by one.
 """
 
 import sys
