@@ -7,11 +7,6 @@
 
 namespace uvpy::net {
 
-namespace {
-// asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
-constexpr unsigned kWarnAfter = 5;
-}  // namespace
-
 // ---- reading
 
 PyObject* Duplex::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
@@ -57,6 +52,21 @@ PyObject* Duplex::resume_reading() {
   Py_RETURN_NONE;
 }
 
+PyObject* Duplex::get_protocol_connected() { Py_RETURN_TRUE; }
+
+PyObject* Duplex::add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (closing_ || paused_) {
+    Py_RETURN_NONE;
+  }
+  // Our own descriptor for our own method is what we watch anyhow.
+  if (nargs == 2 && kwnames == nullptr && PyCFunction_Check(args[1]) && PyCFunction_GET_SELF(args[1]) == self_ &&
+      PyLong_Check(args[0]) && PyLong_AsLong(args[0]) == fd_) {
+    return start_reading();
+  }
+  PyErr_Clear();  // a number that is out of reach: the loop says so
+  return py::steal(loop().add_reader_private(args, nargs, kwnames)) ? Py_NewRef(Py_None) : nullptr;
+}
+
 PyObject* Duplex::settle_reading() {
   // Brings the watching in line with what another thread asked for.
   if (closing_ || paused_) {
@@ -87,19 +97,6 @@ bool Duplex::check_data(PyObject* data, const char* refusal) {
     PyErr_Format(PyExc_TypeError, refusal, name.get());
   }
   return false;
-}
-
-bool Duplex::count_lost_write() {
-  if (conn_lost_ >= kWarnAfter) {
-    const ModuleState& state = loop().state();
-    py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
-    py::Ref<> text = py::steal(PyUnicode_FromString("socket.send() raised exception."));
-    if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
-      return false;
-    }
-  }
-  ++conn_lost_;
-  return true;
 }
 
 PyObject* Duplex::get_write_buffer_size() {

@@ -19,6 +19,8 @@ class Duplex : public SocketTransport {
   PyObject* set_protocol(PyObject* protocol);
   PyObject* get_write_buffer_size();
   PyObject* get_paused();
+  PyObject* get_protocol_connected();
+  PyObject* add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
  protected:
   ~Duplex() = default;
@@ -29,8 +31,8 @@ class Duplex : public SocketTransport {
   bool defer(PyObject* name, PyObject* arg);
   // Whether data is what write() and sendto() take; TypeError set where not.
   static bool check_data(PyObject* data, const char* refusal);
-  // A write after the connection was lost: counted, and from the fifth on warned of. False with an exception set.
-  bool count_lost_write();
+  using Transport::count_lost_write;
+  bool count_lost_write() { return count_lost_write("socket.send() raised exception."); }
   PyObject* repr_with(const char* name);
   int visit_duplex(visitproc visit, void* arg) const;
   void clear_duplex();

@@ -290,16 +290,19 @@ ssize_t Pipe::write_some(const iovec* parts, int count) {
 bool Pipe::watch(unsigned side, PyObject* name) {
   py::Ref<> method = py::get_attr(self_, name);
   py::Ref<> number = method ? py::steal(PyLong_FromLong(fd_)) : py::Ref<>();
-  if (!number) {
-    return false;
-  }
-  PyObject* argv[] = {number.get(), method.get()};
+  return number && watch_for(side, number.get(), method.get());
+}
+
+bool Pipe::watch_for(unsigned side, PyObject* fd, PyObject* callback) {
+  PyObject* argv[] = {fd, callback};
   py::Ref<> handle = py::steal(side == core::kReadable ? loop().add_reader_private(argv, 2, nullptr)
                                                        : loop().add_writer_private(argv, 2, nullptr));
   if (!handle) {
     return false;
   }
-  py::state_of<core::Handle>(handle.get())->run_in_poll();
+  if (owner_of(handle.get()) == self_ && loop().watchers().handle(fd_, side) == handle.get()) {
+    py::state_of<core::Handle>(handle.get())->run_in_poll();
+  }
   return true;
 }
 

@@ -54,8 +54,11 @@ class Pipe : public Transport {
 
   // Watches a side for self.method(). False with an exception set.
   bool watch(unsigned side, PyObject* method);
+  // The same for any callback, and any descriptor; what is ours runs in the poll.
+  bool watch_for(unsigned side, PyObject* fd, PyObject* callback);
   bool unwatch(unsigned side);
 
+  const char* default_error() const final { return "Fatal error on pipe transport"; }
   bool release_descriptor() final;
   void close_unclosed() final;
   PyObject* repr_with(const char* name, unsigned side, bool writes);

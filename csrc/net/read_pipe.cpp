@@ -6,6 +6,7 @@
 
 #include "core/debug.h"
 #include "net/transport_type.h"
+#include "py/args.h"
 #include "py/call.h"
 #include "py/method.h"
 
@@ -27,8 +28,22 @@ py::Ref<> ReadPipeTransport::make(core::Loop& loop, const PipeParts& parts) {
 
 // ---- reading
 
-PyObject* ReadPipeTransport::start_reading() {
-  if (!paused_ && !closing_ && !watch(core::kReadable, loop().state().names._read_ready)) {
+// As asyncio's transport begins, so that the report of a descriptor that cannot be watched names the same handle.
+bool ReadPipeTransport::schedule_reading() {
+  const ModuleState::Names& names = loop().state().names;
+  py::Ref<> start = py::get_attr(self_, names._add_reader);
+  py::Ref<> ready = start ? py::get_attr(self_, names._read_ready) : py::Ref<>();
+  py::Ref<> fd = ready ? py::steal(PyLong_FromLong(fd_)) : py::Ref<>();
+  return fd && py::call_method(loop().object(), names.call_soon, start.get(), fd.get(), ready.get());
+}
+
+PyObject* ReadPipeTransport::add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"fd", "callback"};
+  PyObject* given[2];
+  if (!py::parse({"_add_reader", kNames, 2, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  if (!paused_ && !closing_ && !watch_for(core::kReadable, given[0], given[1])) {
     return nullptr;
   }
   Py_RETURN_NONE;
@@ -190,9 +205,11 @@ PyMethodDef methods[] = {
                                      "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
     py::method<&Self::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
     py::method<&Self::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
-    py::method<&Self::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
+    py::method<&Self::add_reader_method>("_add_reader", "Begin to read; runs after connection_made()."),
     py::method<&Self::read_ready>("_read_ready", "Read what has come and deliver it."),
     py::method<&Self::force_close_method>("_close", "Close at once because of an exception."),
+    py::method_of<Self, &Transport::fatal_error_method>("_fatal_error",
+                                                        "Report an exception, and close because of it."),
     py::method_of<Self, &Transport::call_connection_lost>("_call_connection_lost",
                                                           "Call the protocol's connection_lost() and close the file."),
     {nullptr, nullptr, 0, nullptr},

@@ -20,7 +20,7 @@ class ReadPipeTransport final : public Pipe {
   PyObject* pause_reading();
   PyObject* resume_reading();
   PyObject* is_reading();
-  PyObject* start_reading();
+  PyObject* add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* read_ready();
   PyObject* get_paused();
 
@@ -31,6 +31,7 @@ class ReadPipeTransport final : public Pipe {
  protected:
   bool force_close(PyObject* exc) final;
   bool is_everyday_error(PyObject* exc) const final;
+  bool schedule_reading() final;
 
  private:
   bool ended();

@@ -33,9 +33,16 @@ class Transport : public core::Resource {
   PyObject* get_fd();
   PyObject* get_conn_lost();
   PyObject* get_protocol_paused();
+  PyObject* get_high_water();
+  PyObject* get_low_water();
+  // What asyncio's mixin for flow control sets; null to delete.
+  int set_protocol_paused(PyObject* value);
+  int set_high_water(PyObject* value);
+  int set_low_water(PyObject* value);
   PyObject* get_write_buffer_limits();
   PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* call_connection_lost(PyObject* exc);
+  PyObject* fatal_error_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
  protected:
   ~Transport() = default;
@@ -44,7 +51,11 @@ class Transport : public core::Resource {
   bool begin(core::Loop& loop, PyObject* self, int fd, PyObject* protocol);
   // What the transport's handles have for their context where it was given one to keep; null: the one they are made in.
   virtual PyObject* own_context() const { return nullptr; }
-  // call_soon(connection_made), call_soon(_start_reading) where something is to be read, and the waiter after both.
+  // call_soon of what begins to read.
+  virtual bool schedule_reading();
+  // What _fatal_error() says where it is told nothing.
+  virtual const char* default_error() const { return "Fatal error on transport"; }
+  // call_soon(connection_made), schedule_reading() where something is to be read, and the waiter after both.
   bool schedule_start(PyObject* waiter, bool reads = true);
   // call_soon(_call_connection_lost, exc). Like the others that say bool: false with an exception set, which a method
   // gives to its caller and a libuv callback to Loop::leave_with_error.
@@ -73,6 +84,9 @@ class Transport : public core::Resource {
   // The dict behind get_extra_info, made when first asked for.
   PyObject* extra();
   virtual bool fill_extra(PyObject* dict);
+
+  // A write after the connection was lost: counted, and from the fifth on warned of. False with an exception set.
+  bool count_lost_write(const char* warning);
 
   // ---- flow control
   // Bytes that were written and the kernel has not taken.

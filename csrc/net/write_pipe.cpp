@@ -15,8 +15,6 @@ namespace uvpy::net {
 
 namespace {
 
-// asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
-constexpr unsigned kWarnAfter = 5;
 // As many as one writev takes (IOV_MAX).
 constexpr unsigned kVectors = 1024;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
@@ -85,20 +83,6 @@ PyObject* WritePipeTransport::read_ready() {
 
 // ---- writing
 
-// What is written to a pipe that is closing or lost is dropped in silence; who goes on and on is warned.
-bool WritePipeTransport::drop_write() {
-  if (conn_lost_ >= kWarnAfter) {
-    const ModuleState& state = loop().state();
-    py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
-    py::Ref<> text = py::steal(PyUnicode_FromString("pipe closed by peer or os.write(pipe, data) raised exception."));
-    if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
-      return false;
-    }
-  }
-  ++conn_lost_;
-  return true;
-}
-
 bool WritePipeTransport::write_failed(py::Ref<>&& exc) {
   if (!exc) {
     return false;
@@ -129,7 +113,9 @@ PyObject* WritePipeTransport::write(PyObject* data) {
   py::Ref<> refused = viewed ? py::Ref<>() : py::take_error();
   // Only now the state: a subclass's buffer may have run code.
   if (conn_lost_ > 0 || closing_) {
-    return drop_write() ? Py_NewRef(Py_None) : nullptr;
+    // Dropped in silence; who goes on and on is warned.
+    return count_lost_write("pipe closed by peer or os.write(pipe, data) raised exception.") ? Py_NewRef(Py_None)
+                                                                                             : nullptr;
   }
   bool ok = false;
   if (viewed) {
@@ -290,8 +276,12 @@ PyGetSetDef attributes[] = {
     py::getter_of<Self, &Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
     py::getter_of<Self, &Transport::get_conn_lost>("_conn_lost", "How many writes were dropped, a failed one counted."),
     py::getter_of<Self, &Transport::is_closing>("_closing", "Whether it is closing or closed."),
-    py::getter_of<Self, &Transport::get_protocol_paused>("_protocol_paused",
-                                                         "Whether pause_writing() was called last."),
+    py::getset_of<Self, &Transport::get_protocol_paused, &Transport::set_protocol_paused>(
+        "_protocol_paused", "Whether pause_writing() was called last."),
+    py::getset_of<Self, &Transport::get_high_water, &Transport::set_high_water>("_high_water",
+                                                                                "Bytes above which to pause."),
+    py::getset_of<Self, &Transport::get_low_water, &Transport::set_low_water>("_low_water",
+                                                                              "Bytes down to which to resume."),
     py::getter<&Self::get_buffer>("_buffer", "A copy of the bytes that wait."),
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
@@ -325,6 +315,8 @@ PyMethodDef methods[] = {
     py::method<&Self::read_ready>("_read_ready", "The reader has gone."),
     py::method<&Self::write_ready>("_write_ready", "Send what waits."),
     py::method<&Self::force_close_method>("_close", "Close at once because of an exception."),
+    py::method_of<Self, &Transport::fatal_error_method>("_fatal_error",
+                                                        "Report an exception, and close because of it."),
     py::method_of<Self, &Transport::call_connection_lost>("_call_connection_lost",
                                                           "Call the protocol's connection_lost() and close the file."),
     {nullptr, nullptr, 0, nullptr},

@@ -39,7 +39,6 @@ class WritePipeTransport final : public Pipe {
 
  private:
   bool notices_the_reader() const;
-  bool drop_write();
   bool write_failed(py::Ref<>&& exc);
   bool send(PyObject* object, const char* data, std::size_t size);
 
