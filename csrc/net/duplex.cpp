@@ -2,54 +2,25 @@
 // SPDX-License-Identifier: MIT
 #include "net/duplex.h"
 
-#include "core/debug.h"
 #include "py/call.h"
 
 namespace uvpy::net {
 
 // ---- reading
 
-PyObject* Duplex::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
-
-PyObject* Duplex::pause_reading() {
-  if (closing_ || paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = true;
+// From another thread while the loop polls no data is handed out any more at once; whoever watches the descriptor is told
+// by the loop itself.
+bool Duplex::stop_reading() {
   if (must_defer()) {
-    // From another thread while the loop polls: no data is handed out any more; whoever watches the
-    // descriptor is told by the loop itself.
-    if (!defer(loop().state().names._settle_reading, nullptr)) {
-      return nullptr;
-    }
-  } else {
-    stop();
+    return defer(loop().state().names._settle_reading, nullptr);
   }
-  if (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
+  stop();
+  return true;
 }
 
-PyObject* Duplex::resume_reading() {
-  if (closing_ || !paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = false;
-  if (must_defer()) {
-    if (!defer(loop().state().names._settle_reading, nullptr)) {
-      return nullptr;
-    }
-  } else {
-    py::Ref<> started = py::steal(start_reading());
-    if (!started) {
-      return nullptr;
-    }
-  }
-  if (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
+bool Duplex::go_on_reading() {
+  return must_defer() ? defer(loop().state().names._settle_reading, nullptr)
+                      : static_cast<bool>(py::steal(start_reading()));
 }
 
 PyObject* Duplex::get_protocol_connected() { Py_RETURN_TRUE; }
@@ -103,8 +74,6 @@ PyObject* Duplex::get_write_buffer_size() {
   flush();
   return PyLong_FromSize_t(waiting());
 }
-
-PyObject* Duplex::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
 
 // ---- other threads
 

@@ -12,13 +12,9 @@ class Duplex : public SocketTransport {
  public:
   // ---- asyncio's methods
   virtual PyObject* start_reading() = 0;
-  PyObject* is_reading();
-  PyObject* pause_reading();
-  PyObject* resume_reading();
   PyObject* settle_reading();
   PyObject* set_protocol(PyObject* protocol);
   PyObject* get_write_buffer_size();
-  PyObject* get_paused();
   PyObject* get_protocol_connected();
   PyObject* add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
@@ -26,6 +22,8 @@ class Duplex : public SocketTransport {
   ~Duplex() = default;
 
   virtual void stop() = 0;
+  bool stop_reading() final;
+  bool go_on_reading() final;
 
   bool must_defer() const { return loop().gil().given(); }
   bool defer(PyObject* name, PyObject* arg);
@@ -39,8 +37,7 @@ class Duplex : public SocketTransport {
 
   py::Ref<> read_context_;   // of whoever started reading, as asyncio's reader handle has it
   py::Ref<> write_context_;  // of the write that began what is waiting
-  bool paused_ = false;
-  bool reading_ = false;  // the kernel is watched
+  bool reading_ = false;     // the kernel is watched
 };
 
 }  // namespace uvpy::net

@@ -40,7 +40,7 @@ struct DuplexRows {
         getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
         getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
         getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
-        getter<&Duplex::get_paused>("_paused", "Whether reading is paused."),
+        getter<&Transport::get_paused>("_paused", "Whether reading is paused."),
         getset<&Transport::get_protocol_paused, &Transport::set_protocol_paused>(
             "_protocol_paused", "Whether pause_writing() was called last."),
         getset<&Transport::get_high_water, &Transport::set_high_water>("_high_water", "Bytes above which to pause."),
@@ -58,10 +58,10 @@ struct DuplexRows {
         method<&Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
         keyword_method<&Duplex::set_protocol, "set_protocol", "protocol">(
             "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
-        method<&Duplex::pause_reading>("pause_reading",
-                                       "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
-        method<&Duplex::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
-        method<&Duplex::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
+        method<&Transport::pause_reading>("pause_reading",
+                                          "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
+        method<&Transport::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
+        method<&Transport::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
         method<&Duplex::get_write_buffer_size>(
             "get_write_buffer_size",
             "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),

@@ -220,6 +220,35 @@ PyObject* Transport::get_loop() { return Py_NewRef(lost_ ? Py_None : loop_.get()
 PyObject* Transport::get_fd() { return PyLong_FromLong(fd_); }
 PyObject* Transport::get_conn_lost() { return PyLong_FromUnsignedLong(conn_lost_); }
 
+// ---- pausing
+
+PyObject* Transport::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
+PyObject* Transport::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
+
+PyObject* Transport::pause_reading() {
+  if (closing_ || paused_) {
+    Py_RETURN_NONE;
+  }
+  paused_ = true;
+  if (!stop_reading() || (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Transport::resume_reading() {
+  if (closing_ || !paused_) {
+    Py_RETURN_NONE;
+  }
+  paused_ = false;
+  if (!go_on_reading() || (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- writing
+
 bool Transport::count_lost_write(const char* warning) {
   constexpr unsigned kWarnAfter = 5;  // asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
   if (conn_lost_ >= kWarnAfter) {

@@ -32,6 +32,10 @@ class Transport : public core::Resource {
   PyObject* get_loop();
   PyObject* get_fd();
   PyObject* get_conn_lost();
+  PyObject* is_reading();
+  PyObject* pause_reading();
+  PyObject* resume_reading();
+  PyObject* get_paused();
   PyObject* get_protocol_paused();
   PyObject* get_high_water();
   PyObject* get_low_water();
@@ -88,6 +92,11 @@ class Transport : public core::Resource {
   // A write after the connection was lost: counted, and from the fifth on warned of. False with an exception set.
   bool count_lost_write(const char* warning);
 
+  // ---- reading that can be paused, of those that have it
+  // Each brings the watching in line with paused_. False with an exception set.
+  virtual bool stop_reading() { return true; }
+  virtual bool go_on_reading() { return true; }
+
   // ---- flow control
   // Bytes that were written and the kernel has not taken.
   virtual std::size_t waiting() const { return 0; }
@@ -106,6 +115,7 @@ class Transport : public core::Resource {
   Flow flow_;
   int fd_ = -1;
   unsigned conn_lost_ = 0;  // as asyncio counts: what came after the connection was lost
+  bool paused_ = false;
   bool closing_ = false;
   bool lost_ = false;  // connection_lost has come
   bool loop_ended_ = false;

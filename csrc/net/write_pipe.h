@@ -12,6 +12,9 @@ namespace uvpy::net {
 class WritePipeTransport final : public Pipe {
  public:
   static constexpr std::size_t kBaseWords = 5;  // the slots of asyncio's BaseTransport and _FlowControlMixin
+  static constexpr const char* kCloseDoc =
+      "close($self)\n--\n\nSend what is waiting, then close; connection_lost(None) follows.";
+  static constexpr const char* kReadyDoc = "The reader has gone.";
 
   static py::Ref<> make(core::Loop& loop, const PipeParts& parts);
 

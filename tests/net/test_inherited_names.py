@@ -10,7 +10,7 @@ import pytest
 
 from support.datagrams import Datagrams, endpoint
 from support.drive import turns
-from support.pipes import pipe, reading, writing
+from support.pipes import pipe, reading
 from support.protocols import Recorder
 
 KINDS = ["stream", "datagrams", "write pipe"]
