@@ -7,6 +7,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <cstddef>
 #include <span>
 
 namespace uvpy {
@@ -14,6 +15,12 @@ namespace uvpy {
 namespace core {
 class Loop;
 }
+namespace net {
+class Pipe;
+}
+
+// How many lists the open pipe transports are kept in, by their file.
+inline constexpr std::size_t kPipeLists = 256;
 
 // Interned names, each a member of ModuleState::names.
 #define UVPY_NAMES(X)               \
@@ -194,7 +201,8 @@ struct ModuleState {
   PyTypeObject* process_type;
   PyTypeObject* sock_call_type;
 
-  core::Loop* loops;  // all that are not deallocated
+  core::Loop* loops;             // all that are not deallocated
+  net::Pipe* pipes[kPipeLists];  // the open transports over pipes, of all loops (net/pipe)
   SwitchInterval switch_interval;
   PlainSocket plain_socket;
 

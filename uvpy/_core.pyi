@@ -73,6 +73,10 @@ class _CoreStats(TypedDict):
     """Times that getting the GIL back took most of a switch interval."""
     gil_wait_ns: int
     """Nanoseconds spent in getting the GIL back."""
+    datagram_calls: int
+    """System calls that sent several of the datagrams that waited, or could have."""
+    datagrams_sent: int
+    """The datagrams that they sent."""
 
 @type_check_only
 class _OpenHandle(TypedDict):
@@ -369,7 +373,10 @@ class _Transport(_FlowControlMixin):
     @property
     def _paused(self) -> bool: ...
     @property
-    def _protocol_paused(self) -> bool: ...
+    def _protocol_connected(self) -> Literal[True]: ...
+    _protocol_paused: bool
+    _high_water: int
+    _low_water: int
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What is known about the connection, `default` for what is not.
 
@@ -407,6 +414,8 @@ class _Transport(_FlowControlMixin):
         """Set the marks, in bytes, at which the protocol is paused and resumed; ValueError unless high >= low >= 0."""
 
     def _force_close(self, exc: BaseException | None, /) -> None: ...
+    def _fatal_error(self, exc: BaseException | None, message: str = ...) -> None: ...
+    def _add_reader(self, fd: FileDescriptorLike, callback: Callable[..., object], /, *args: Any) -> None: ...
     def _start_reading(self) -> None: ...
     def _settle_reading(self) -> None: ...
     def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
@@ -501,7 +510,7 @@ class _PipeTransport(asyncio.BaseTransport):
 
     def get_protocol(self) -> asyncio.BaseProtocol: ...
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None: ...
-    def _start_reading(self) -> None: ...
+    def _fatal_error(self, exc: BaseException | None, message: str = ...) -> None: ...
     def _close(self, exc: BaseException | None, /) -> None: ...
     def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
 
@@ -524,6 +533,7 @@ class ReadPipeTransport(_PipeTransport, asyncio.ReadTransport):
     def is_reading(self) -> bool:
         """Whether data is delivered."""
 
+    def _add_reader(self, fd: FileDescriptorLike, callback: Callable[..., object]) -> None: ...
     def _read_ready(self) -> None: ...
 
 @final
@@ -534,8 +544,9 @@ class WritePipeTransport(_PipeTransport, _FlowControlMixin):
     def _conn_lost(self) -> int:
         """How many writes were dropped, one that failed counted."""
 
-    @property
-    def _protocol_paused(self) -> bool: ...
+    _protocol_paused: bool
+    _high_water: int
+    _low_water: int
     @property
     def _buffer(self) -> bytearray:
         """A copy of the bytes that wait."""
@@ -553,6 +564,7 @@ class WritePipeTransport(_PipeTransport, _FlowControlMixin):
         dropped.
         """
 
+    def _start_reading(self) -> None: ...
     def _read_ready(self) -> None:
         """The reader has gone."""
 
@@ -584,8 +596,11 @@ class Process:
     def poll(self) -> None:
         """Reap the child if it has exited; the transport is told later, by the loop."""
 
-    def send_signal(self, number: int, /) -> None:
-        """Signal the child; nothing when it has gone."""
+    def send_signal(self, number: int, /) -> bool:
+        """Signal the child; nothing when it has gone.
+
+        False, with nothing done, in a forked copy of the program that has it.
+        """
 
     def _noticed(self) -> None: ...
     def _exited(self) -> None: ...

@@ -61,11 +61,10 @@ class SubprocessTransport(_unix_events._UnixSubprocessTransport):  # type: ignor
 
     def send_signal(self, signal: int) -> None:
         self._check_proc()
-        if self._process is None:
+        # By the pidfd: os.kill() could hit a stranger, and Popen.send_signal() takes the status away. A forked copy of
+        # this program has no such child: there this version of asyncio says what becomes of the signal.
+        if self._process is None or not self._process.send_signal(signal):
             super().send_signal(signal)
-        else:
-            # By the pidfd: os.kill() could hit a stranger, and Popen.send_signal() takes the status away.
-            self._process.send_signal(signal)
 
     def terminate(self) -> None:
         self.send_signal(signals.SIGTERM)

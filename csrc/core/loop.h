@@ -4,12 +4,10 @@
 // schedule.cpp what schedules callbacks, descriptors.cpp the add_reader family, loop_type.cpp attributes and tables.
 // SPDX-License-Identifier: MIT
 #pragma once
-
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 
+#include "core/file_identity.h"
 #include "core/gil.h"
 #include "core/guest.h"
 #include "core/handle.h"
@@ -110,6 +108,11 @@ class Loop {
   std::uint64_t turn() const { return turns_; }
   // A libuv callback that runs user code counts as a callback of the turn.
   void count_callback();
+  // A system call that sent so many datagrams that waited.
+  void count_datagrams(unsigned sent) {
+    ++datagram_calls_;
+    datagrams_sent_ += sent;
+  }
   // Memory to read into, the loop's one for all its transports. A stream uses the first kSlabSize bytes; batches of
   // datagrams all of it, of which the kernel commits what is written.
   char* slab();
@@ -280,7 +283,7 @@ class Loop {
   unsigned instance_hooks_ = 0;
   std::size_t closing_ = 0;  // handles whose on_close is to come
   std::int64_t dirty_since_ = 0;
-  ino_t backend_inode_ = 0;
+  FileIdentity backend_file_;
   std::uint64_t timer_mark_ = 0;  // timers made in the poll are for the next turn
   unsigned turn_callbacks_ = 0;
   unsigned last_turn_callbacks_ = 0;
@@ -301,6 +304,8 @@ class Loop {
   std::uint64_t turns_ = 0;
   std::uint64_t polls_ = 0;
   std::uint64_t polls_skipped_ = 0;
+  std::uint64_t datagram_calls_ = 0;
+  std::uint64_t datagrams_sent_ = 0;
 };
 
 // Every loop of the module: what happens around a fork concerns them all.

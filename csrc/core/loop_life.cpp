@@ -1,7 +1,6 @@
 // Making a loop and closing it; what happens to it around a fork; the collector.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cassert>
@@ -56,9 +55,7 @@ bool Loop::open(ModuleState* state) {
     raise_uv_error(made);
     return false;
   }
-  struct stat backend{};
-  fstat(uv_backend_fd(&uv_), &backend);
-  backend_inode_ = backend.st_ino;
+  backend_file_ = FileIdentity::of(uv_backend_fd(&uv_));
   uv_open_ = true;
   LoopList::add(this);
   // Prepare handles run in reverse order of their start: the one that gives the GIL up is started before any other, and
@@ -100,8 +97,7 @@ Loop::~Loop() {
 
 bool Loop::has_backend() const {
   // A program that makes itself a daemon closes every descriptor; libuv aborts where it finds its own gone.
-  struct stat found{};
-  return fstat(uv_backend_fd(&uv_), &found) == 0 && found.st_ino == backend_inode_;
+  return backend_file_.is(uv_backend_fd(&uv_));
 }
 
 void Loop::close_uv() {

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "py/mutant.h"
+
 namespace uvpy::net {
 
 namespace {
@@ -28,6 +30,9 @@ int send_datagram(int fd, const char* data, std::size_t size, RawAddress* to) {
 #ifdef __linux__
 
 int receive_datagrams(int fd, char* slots, std::size_t slot, Received* received, unsigned count) {
+  if constexpr (py::mutant("datagrams-received-singly")) {
+    count = 1;
+  }
   mmsghdr headers[kDatagramsAtOnce];
   iovec vectors[kDatagramsAtOnce];
   for (unsigned i = 0; i < count; ++i) {
@@ -51,6 +56,9 @@ int receive_datagrams(int fd, char* slots, std::size_t slot, Received* received,
 }
 
 int send_datagrams(int fd, Outgoing* outgoing, unsigned count) {
+  if constexpr (py::mutant("datagrams-sent-singly")) {
+    count = 1;
+  }
   mmsghdr headers[kDatagramsAtOnce];
   iovec vectors[kDatagramsAtOnce];
   for (unsigned i = 0; i < count; ++i) {

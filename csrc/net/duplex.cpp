@@ -2,59 +2,40 @@
 // SPDX-License-Identifier: MIT
 #include "net/duplex.h"
 
-#include "core/debug.h"
 #include "py/call.h"
 
 namespace uvpy::net {
 
-namespace {
-// asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
-constexpr unsigned kWarnAfter = 5;
-}  // namespace
-
 // ---- reading
 
-PyObject* Duplex::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
+// From another thread while the loop polls no data is handed out any more at once; whoever watches the descriptor is told
+// by the loop itself.
+bool Duplex::stop_reading() {
+  if (must_defer()) {
+    return defer(loop().state().names._settle_reading, nullptr);
+  }
+  stop();
+  return true;
+}
 
-PyObject* Duplex::pause_reading() {
+bool Duplex::go_on_reading() {
+  return must_defer() ? defer(loop().state().names._settle_reading, nullptr)
+                      : static_cast<bool>(py::steal(start_reading()));
+}
+
+PyObject* Duplex::get_protocol_connected() { Py_RETURN_TRUE; }
+
+PyObject* Duplex::add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   if (closing_ || paused_) {
     Py_RETURN_NONE;
   }
-  paused_ = true;
-  if (must_defer()) {
-    // From another thread while the loop polls: no data is handed out any more; whoever watches the
-    // descriptor is told by the loop itself.
-    if (!defer(loop().state().names._settle_reading, nullptr)) {
-      return nullptr;
-    }
-  } else {
-    stop();
+  // Our own descriptor for our own method is what we watch anyhow.
+  if (nargs == 2 && kwnames == nullptr && PyCFunction_Check(args[1]) && PyCFunction_GET_SELF(args[1]) == self_ &&
+      PyLong_Check(args[0]) && PyLong_AsLong(args[0]) == fd_) {
+    return start_reading();
   }
-  if (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* Duplex::resume_reading() {
-  if (closing_ || !paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = false;
-  if (must_defer()) {
-    if (!defer(loop().state().names._settle_reading, nullptr)) {
-      return nullptr;
-    }
-  } else {
-    py::Ref<> started = py::steal(start_reading());
-    if (!started) {
-      return nullptr;
-    }
-  }
-  if (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_)) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
+  PyErr_Clear();  // a number that is out of reach: the loop says so
+  return py::steal(loop().add_reader_private(args, nargs, kwnames)) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* Duplex::settle_reading() {
@@ -89,25 +70,10 @@ bool Duplex::check_data(PyObject* data, const char* refusal) {
   return false;
 }
 
-bool Duplex::count_lost_write() {
-  if (conn_lost_ >= kWarnAfter) {
-    const ModuleState& state = loop().state();
-    py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
-    py::Ref<> text = py::steal(PyUnicode_FromString("socket.send() raised exception."));
-    if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
-      return false;
-    }
-  }
-  ++conn_lost_;
-  return true;
-}
-
 PyObject* Duplex::get_write_buffer_size() {
   flush();
   return PyLong_FromSize_t(waiting());
 }
-
-PyObject* Duplex::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
 
 // ---- other threads
 
@@ -137,6 +103,12 @@ int Duplex::visit_duplex(visitproc visit, void* arg) const {
   Py_VISIT(read_context_.get());
   Py_VISIT(write_context_.get());
   return visit_socket(visit, arg);
+}
+
+void Duplex::clear_duplex() {
+  read_context_.reset();
+  write_context_.reset();
+  clear_socket();
 }
 
 }  // namespace uvpy::net

@@ -25,6 +25,11 @@ struct DuplexRows {
     return py::getter_of<T, Get>(name, doc);
   }
 
+  template <auto Get, auto Set>
+  static PyGetSetDef getset(const char* name, const char* doc) {
+    return py::getset_of<T, Get, Set>(name, doc);
+  }
+
   static auto attributes() {
     return std::array{
         getter<&Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
@@ -35,8 +40,13 @@ struct DuplexRows {
         getter<&Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
         getter<&Transport::get_conn_lost>("_conn_lost", "Above 0 once connection_lost() is on its way."),
         getter<&Transport::is_closing>("_closing", "Whether it is closing or closed."),
-        getter<&Duplex::get_paused>("_paused", "Whether reading is paused."),
-        getter<&Transport::get_protocol_paused>("_protocol_paused", "Whether pause_writing() was called last."),
+        getter<&Transport::get_paused>("_paused", "Whether reading is paused."),
+        getset<&Transport::get_protocol_paused, &Transport::set_protocol_paused>(
+            "_protocol_paused", "Whether pause_writing() was called last."),
+        getset<&Transport::get_high_water, &Transport::set_high_water>("_high_water", "Bytes above which to pause."),
+        getset<&Transport::get_low_water, &Transport::set_low_water>("_low_water", "Bytes down to which to resume."),
+        getter<&Duplex::get_protocol_connected>("_protocol_connected",
+                                                "True: the transport has a protocol from its start."),
     };
   }
 
@@ -48,10 +58,10 @@ struct DuplexRows {
         method<&Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
         keyword_method<&Duplex::set_protocol, "set_protocol", "protocol">(
             "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
-        method<&Duplex::pause_reading>("pause_reading",
-                                       "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
-        method<&Duplex::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
-        method<&Duplex::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
+        method<&Transport::pause_reading>("pause_reading",
+                                          "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
+        method<&Transport::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
+        method<&Transport::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
         method<&Duplex::get_write_buffer_size>(
             "get_write_buffer_size",
             "get_write_buffer_size($self)\n--\n\nBytes written that the kernel has not taken."),
@@ -63,6 +73,8 @@ struct DuplexRows {
             "Set the marks, in bytes, at which the protocol is paused and resumed."),
         method<&Duplex::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
         method<&Duplex::settle_reading>("_settle_reading", "Do what another thread's pause or resume asked for."),
+        method<&Duplex::add_reader_method>("_add_reader", "Watch a descriptor, unless reading is paused or has ended."),
+        method<&Transport::fatal_error_method>("_fatal_error", "Report an exception, and close because of it."),
         method<&Transport::call_connection_lost>("_call_connection_lost",
                                                  "Call the protocol's connection_lost() and let go."),
     };

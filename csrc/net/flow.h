@@ -18,6 +18,8 @@ class Flow {
     high_ = high;
   }
   bool paused() const { return paused_; }
+  // By hand, as asyncio's own code does with its transports.
+  void set_paused(bool paused) { paused_ = paused; }
   // Each says whether the protocol is to be told.
   bool must_pause(std::size_t waiting) {
     const bool now = !paused_ && waiting > high_;

@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
 
 #include "core/handle.h"
 #include "py/args.h"
@@ -73,6 +76,7 @@ ssize_t unlocked(Call&& call) {
 
 Pipe::~Pipe() {
   if (loop_) {
+    unlist();
     loop().resources().remove(this);
   }
 }
@@ -120,13 +124,13 @@ bool Pipe::open(core::Loop& loop, PyObject* self, const PipeParts& parts, const 
     PyErr_SetString(PyExc_ValueError, refusal);
     return false;
   }
-  device_ = found.st_dev;
-  inode_ = found.st_ino;
+  file_ = core::FileIdentity(found);
   return set_nonblocking();
 }
 
 void Pipe::opened() {
   loop().resources().add(this);
+  list();
   // What holds a pipe transport is its reader or writer, as in asyncio: one that waits for nothing is collected.
   core::Resources::let_go(this);
 }
@@ -158,36 +162,54 @@ void Pipe::restore_blocking() {
   }
 }
 
-// Another open transport over the same description takes the duty over. Whether it is the same one the kernel shows by the
-// flag itself: what is cleared through one descriptor is clear through the other.
+// The open transports by their file, those of all loops: the duty may go to another loop's.
+void Pipe::list() {
+  Pipe*& first = loop().state().pipes[file_.inode() % kPipeLists];
+  next_listed_ = first;
+  if (first != nullptr) {
+    first->previous_listed_ = this;
+  }
+  first = this;
+  listed_ = true;
+}
+
+void Pipe::unlist() {
+  if (!listed_) {
+    return;
+  }
+  listed_ = false;
+  Pipe*& first = loop().state().pipes[file_.inode() % kPipeLists];
+  (previous_listed_ != nullptr ? previous_listed_->next_listed_ : first) = next_listed_;
+  if (next_listed_ != nullptr) {
+    next_listed_->previous_listed_ = previous_listed_;
+  }
+  next_listed_ = previous_listed_ = nullptr;
+}
+
+// Another open transport over the same description takes the duty over. A forked child's copies of the parent's, and those
+// of a closed loop, will never come to it.
 bool Pipe::pass_duty_on() {
-  const ModuleState& state = loop().state();
-  for (core::Loop* at = state.loops; at != nullptr; at = core::LoopList::next(at)) {
-    for (core::Resource* r = at->resources().first(); r != nullptr; r = core::Resources::next(r)) {
-      const PyTypeObject* type = Py_TYPE(r->object());
-      if (type != state.read_pipe_type && type != state.write_pipe_type) {
-        continue;
-      }
-      auto* other = static_cast<Pipe*>(r);
-      if (other == this || other->lost_ || other->device_ != device_ || other->inode_ != inode_ ||
-          !is_nonblocking(other->fd_)) {
-        continue;
-      }
-      change_nonblocking(fd_, false);
-      const bool shared = !is_nonblocking(other->fd_);
-      change_nonblocking(fd_, true);
-      if (shared) {
-        other->was_blocking_ = true;
-        return true;
-      }
+  for (Pipe* other = loop().state().pipes[file_.inode() % kPipeLists]; other != nullptr; other = other->next_listed_) {
+    if (other != this && !other->lost_ && !other->loop_ended_ && !other->loop().is_foreign() && other->file_ == file_ &&
+        shares_description(*other)) {
+      other->was_blocking_ = true;
+      return true;
     }
   }
   return false;
 }
 
-bool Pipe::is_our_file() const {
-  struct stat found{};
-  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+// Of two that are alike to fcntl(), which the two ends of a FIFO are not, the kernel shows it by the flag itself: what is
+// cleared through one descriptor is clear through the other.
+bool Pipe::shares_description(const Pipe& other) const {
+  const int flags = fcntl(fd_, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) == 0 || fcntl(other.fd_, F_GETFL) != flags) {
+    return false;
+  }
+  change_nonblocking(fd_, false);
+  const bool shared = !is_nonblocking(other.fd_);
+  change_nonblocking(fd_, true);
+  return shared;
 }
 
 // ---- reading and writing
@@ -195,7 +217,8 @@ bool Pipe::is_our_file() const {
 // Linux can be told for one call not to wait, of pipes since 6.4; what cannot says so at the first call.
 //
 // Others who share the description may have made it blocking again, a shell its terminal for one. Then a call is made only
-// where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does.
+// where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does. Another thread
+// may then do anything to the transport: the callers hold what is written and look at the state anew.
 bool Pipe::may_block() const { return !is_nonblocking(fd_); }
 
 ssize_t Pipe::read_some(char* to, std::size_t room) {
@@ -219,7 +242,17 @@ ssize_t Pipe::read_some(char* to, std::size_t room) {
   if (::poll(&asked, 1, 0) == 0) {
     return -EAGAIN;
   }
-  return uninterrupted([&] { return unlocked([&] { return ::read(fd_, to, room); }); }, kInterrupted);
+  // Not into the loop's memory for input: another thread may read into that meanwhile.
+  const std::unique_ptr<char[]> own(new (std::nothrow) char[room]);
+  if (!own) {
+    return -ENOMEM;
+  }
+  const ssize_t count =
+      uninterrupted([&] { return unlocked([&] { return ::read(fd_, own.get(), room); }); }, kInterrupted);
+  if (count > 0) {
+    std::memcpy(to, own.get(), static_cast<std::size_t>(count));
+  }
+  return count;
 }
 
 ssize_t Pipe::write_some(const iovec* parts, int count) {
@@ -257,16 +290,19 @@ ssize_t Pipe::write_some(const iovec* parts, int count) {
 bool Pipe::watch(unsigned side, PyObject* name) {
   py::Ref<> method = py::get_attr(self_, name);
   py::Ref<> number = method ? py::steal(PyLong_FromLong(fd_)) : py::Ref<>();
-  if (!number) {
-    return false;
-  }
-  PyObject* argv[] = {number.get(), method.get()};
+  return number && watch_for(side, number.get(), method.get());
+}
+
+bool Pipe::watch_for(unsigned side, PyObject* fd, PyObject* callback) {
+  PyObject* argv[] = {fd, callback};
   py::Ref<> handle = py::steal(side == core::kReadable ? loop().add_reader_private(argv, 2, nullptr)
                                                        : loop().add_writer_private(argv, 2, nullptr));
   if (!handle) {
     return false;
   }
-  py::state_of<core::Handle>(handle.get())->run_in_poll();
+  if (owner_of(handle.get()) == self_ && loop().watchers().handle(fd_, side) == handle.get()) {
+    py::state_of<core::Handle>(handle.get())->run_in_poll();
+  }
   return true;
 }
 
@@ -300,6 +336,7 @@ bool Pipe::close_pipe() {
     }
   }
   restore_blocking();
+  unlist();
   loop().resources().remove(this);
   py::Ref<> pipe = std::move(pipe_);
   return !pipe || py::steal(PyObject_CallMethod(pipe.get(), "close", nullptr));
@@ -376,6 +413,12 @@ PyObject* Pipe::describe_as(const char* kind) const {
 int Pipe::visit_pipe(visitproc visit, void* arg) const {
   Py_VISIT(pipe_.get());
   return visit_common(visit, arg);
+}
+
+// The file object goes too: what it refers to may lead back here. Its owner, or its own finalizer, closes it.
+void Pipe::clear_pipe() {
+  pipe_.reset();
+  clear_common();
 }
 
 bool parse_pipe(PyObject* module, const char* function, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,

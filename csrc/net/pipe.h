@@ -6,9 +6,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sys/types.h>
 #include <sys/uio.h>
 
+#include "core/file_identity.h"
 #include "net/transport.h"
 
 namespace uvpy::net {
@@ -54,26 +54,35 @@ class Pipe : public Transport {
 
   // Watches a side for self.method(). False with an exception set.
   bool watch(unsigned side, PyObject* method);
+  // The same for any callback, and any descriptor; what is ours runs in the poll.
+  bool watch_for(unsigned side, PyObject* fd, PyObject* callback);
   bool unwatch(unsigned side);
 
+  const char* default_error() const final { return "Fatal error on pipe transport"; }
   bool release_descriptor() final;
   void close_unclosed() final;
   PyObject* repr_with(const char* name, unsigned side, bool writes);
   PyObject* describe_as(const char* kind) const;
   int visit_pipe(visitproc visit, void* arg) const;
+  void clear_pipe();
 
  private:
   bool set_nonblocking();
   void restore_blocking();
   bool pass_duty_on();
-  bool is_our_file() const;
+  bool is_our_file() const { return file_.is(fd_); }
+  bool shares_description(const Pipe& other) const;
+  void list();
+  void unlist();
   bool close_pipe();
   bool may_block() const;
 
   py::Ref<> pipe_;  // null once closed
   Kind kind_ = Kind::fifo;
-  dev_t device_ = 0;
-  ino_t inode_ = 0;
+  core::FileIdentity file_;
+  Pipe* next_listed_ = nullptr;  // ModuleState::pipes
+  Pipe* previous_listed_ = nullptr;
+  bool listed_ = false;
   bool nowait_ = true;         // a call can be told not to wait, until one says otherwise
   bool was_blocking_ = false;  // we made it non-blocking, and are to undo it
 };

@@ -5,9 +5,10 @@
 #include <cerrno>
 
 #include "core/debug.h"
+#include "net/pipe_type.h"
 #include "net/transport_type.h"
+#include "py/args.h"
 #include "py/call.h"
-#include "py/method.h"
 
 namespace uvpy::net {
 
@@ -27,37 +28,28 @@ py::Ref<> ReadPipeTransport::make(core::Loop& loop, const PipeParts& parts) {
 
 // ---- reading
 
-PyObject* ReadPipeTransport::start_reading() {
-  if (!paused_ && !closing_ && !watch(core::kReadable, loop().state().names._read_ready)) {
+// As asyncio's transport begins, so that the report of a descriptor that cannot be watched names the same handle.
+bool ReadPipeTransport::schedule_reading() {
+  const ModuleState::Names& names = loop().state().names;
+  py::Ref<> start = py::get_attr(self_, names._add_reader);
+  py::Ref<> ready = start ? py::get_attr(self_, names._read_ready) : py::Ref<>();
+  py::Ref<> fd = ready ? py::steal(PyLong_FromLong(fd_)) : py::Ref<>();
+  return fd && py::call_method(loop().object(), names.call_soon, start.get(), fd.get(), ready.get());
+}
+
+PyObject* ReadPipeTransport::add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"fd", "callback"};
+  PyObject* given[2];
+  if (!py::parse({"_add_reader", kNames, 2, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  if (!paused_ && !closing_ && !watch_for(core::kReadable, given[0], given[1])) {
     return nullptr;
   }
   Py_RETURN_NONE;
 }
 
-PyObject* ReadPipeTransport::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
-
-PyObject* ReadPipeTransport::pause_reading() {
-  if (closing_ || paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = true;
-  if (!unwatch(core::kReadable) || (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_))) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* ReadPipeTransport::resume_reading() {
-  if (closing_ || !paused_) {
-    Py_RETURN_NONE;
-  }
-  paused_ = false;
-  if (!watch(core::kReadable, loop().state().names._read_ready) ||
-      (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_))) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
+bool ReadPipeTransport::go_on_reading() { return watch(core::kReadable, loop().state().names._read_ready); }
 
 PyObject* ReadPipeTransport::read_ready() {
   if (ending_ || lost_ || loop().is_foreign()) {
@@ -145,8 +137,6 @@ bool ReadPipeTransport::force_close(PyObject* exc) {
   return true;
 }
 
-PyObject* ReadPipeTransport::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
-
 // ---- from Python
 
 PyObject* make_read_pipe_transport(PyObject* module, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -164,47 +154,30 @@ namespace {
 
 using Self = ReadPipeTransport;
 
-PyObject* repr(PyObject* self) { return py::state_of<Self>(self)->repr(); }
+using Rows = PipeRows<Self>;
 
-PyGetSetDef attributes[] = {
-    py::getset_of<Self, &Pipe::get_pipe, &Pipe::set_pipe>("_pipe", "The file object; None once closed."),
-    py::getter_of<Self, &Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
-    py::getter_of<Self, &Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
-    py::getter_of<Self, &Transport::get_fd>("_fileno", "The number of the descriptor."),
-    py::getter_of<Self, &Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
-    py::getter_of<Self, &Transport::is_closing>("_closing", "Whether it is closing or closed."),
-    py::getter<&Self::get_paused>("_paused", "Whether reading is paused."),
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
+auto attributes =
+    py::table_of(Rows::attributes(), std::array{
+                                         Rows::getter<&Transport::get_paused>("_paused", "Whether reading is paused."),
+                                     });
 
-PyMethodDef methods[] = {
-    py::method_of<Self, &Transport::get_extra_info>(
-        "get_extra_info", "get_extra_info($self, name, default=None)\n--\n\nWhat is known about the pipe."),
-    py::method_of<Self, &Transport::is_closing>("is_closing",
-                                                "is_closing($self)\n--\n\nWhether it is closing or closed."),
-    py::method_of<Self, &Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
-    py::keyword_method_of<Self, &Pipe::set_protocol, "set_protocol", "protocol">(
-        "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
-    py::method<&Self::close>("close", "close($self)\n--\n\nClose; connection_lost(None) follows."),
-    py::method<&Self::pause_reading>("pause_reading",
-                                     "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
-    py::method<&Self::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
-    py::method<&Self::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
-    py::method<&Self::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
-    py::method<&Self::read_ready>("_read_ready", "Read what has come and deliver it."),
-    py::method<&Self::force_close_method>("_close", "Close at once because of an exception."),
-    py::method_of<Self, &Transport::call_connection_lost>("_call_connection_lost",
-                                                          "Call the protocol's connection_lost() and close the file."),
-    {nullptr, nullptr, 0, nullptr},
-};
+auto methods = py::table_of(
+    Rows::methods(),
+    std::array{
+        Rows::method<&Transport::pause_reading>("pause_reading",
+                                                "pause_reading($self)\n--\n\nDeliver no data until resume_reading()."),
+        Rows::method<&Transport::resume_reading>("resume_reading", "resume_reading($self)\n--\n\nDeliver data again."),
+        Rows::method<&Transport::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
+        Rows::method<&Self::add_reader_method>("_add_reader", "Begin to read; runs after connection_made()."),
+    });
 
 }  // namespace
 
 PyTypeObject* make_read_pipe_type(PyObject* module, ModuleState* state) {
   const PyType_Slot more[] = {
-      {Py_tp_repr, reinterpret_cast<void*>(&repr)},
-      {Py_tp_getset, attributes},
-      {Py_tp_methods, methods},
+      {Py_tp_repr, reinterpret_cast<void*>(&Rows::repr)},
+      {Py_tp_getset, attributes.data()},
+      {Py_tp_methods, methods.data()},
   };
   py::Ref<> type = py::steal(reinterpret_cast<PyObject*>(make_transport_type<Self>(
       module, {"uvpy._core.ReadPipeTransport", "The reading end of a pipe; see asyncio.ReadTransport.", more,

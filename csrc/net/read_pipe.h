@@ -10,6 +10,8 @@ namespace uvpy::net {
 class ReadPipeTransport final : public Pipe {
  public:
   static constexpr std::size_t kBaseWords = 1;  // the slot of asyncio's BaseTransport
+  static constexpr const char* kCloseDoc = "close($self)\n--\n\nClose; connection_lost(None) follows.";
+  static constexpr const char* kReadyDoc = "Read what has come and deliver it.";
 
   static py::Ref<> make(core::Loop& loop, const PipeParts& parts);
 
@@ -17,25 +19,23 @@ class ReadPipeTransport final : public Pipe {
 
   PyObject* close();
   PyObject* force_close_method(PyObject* exc);
-  PyObject* pause_reading();
-  PyObject* resume_reading();
-  PyObject* is_reading();
-  PyObject* start_reading();
+  PyObject* add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* read_ready();
-  PyObject* get_paused();
 
   PyObject* repr() { return repr_with("ReadPipeTransport", core::kReadable, false); }
   int visit(visitproc visit, void* arg) { return visit_pipe(visit, arg); }
-  void clear() { clear_common(); }
+  void clear() { clear_pipe(); }
 
  protected:
   bool force_close(PyObject* exc) final;
   bool is_everyday_error(PyObject* exc) const final;
+  bool schedule_reading() final;
+  bool stop_reading() final { return unwatch(core::kReadable); }
+  bool go_on_reading() final;
 
  private:
   bool ended();
 
-  bool paused_ = false;
   bool ending_ = false;  // connection_lost() is on its way
 };
 

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "net/socket_transport.h"
 
-#include <sys/stat.h>
-
 #include "py/call.h"
 
 namespace uvpy::net {
@@ -33,11 +31,7 @@ void SocketTransport::keep_addresses(const sockaddr_storage* peer, socklen_t pee
     own_size_ = 0;
   }
   family_ = own_.ss_family;
-  struct stat found{};
-  if (fstat(fd_, &found) == 0) {
-    device_ = found.st_dev;
-    inode_ = found.st_ino;
-  }
+  file_ = core::FileIdentity::of(fd_);
   if (peer != nullptr) {
     peer_ = *peer;
     peer_size_ = peer_size;
@@ -113,11 +107,6 @@ PyObject* SocketTransport::make_socket() {
   return sock_ ? sock_.get() : Py_None;
 }
 
-bool SocketTransport::is_our_descriptor() const {
-  struct stat found{};
-  return fstat(fd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
-}
-
 // socket.socket counts the files made from it in _io_refs, and closes its descriptor when the last of them has gone.
 namespace {
 bool add_to_io_refs(const ModuleState& state, PyObject* sock, long step) {
@@ -132,7 +121,8 @@ void SocketTransport::release_socket() {
   if (held_) {
     held_ = false;
     py::SavedError error;
-    if (!py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
+    // Null where the collector has cleared us already.
+    if (sock_ && !py::call_method(sock_.get(), loop().state().names._decref_socketios)) {
       PyErr_Clear();
     }
   }
@@ -219,6 +209,7 @@ int SocketTransport::visit_socket(visitproc visit, void* arg) const {
 void SocketTransport::clear_socket() {
   sock_.reset();
   server_.reset();
+  context_.reset();
   clear_common();
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <sys/socket.h>
-#include <sys/types.h>
 
+#include "core/file_identity.h"
 #include "net/address.h"
 #include "net/transport.h"
 
@@ -48,7 +48,7 @@ class SocketTransport : public Transport {
   // Gives a socket back to its owner, as it was; one that its owner has closed meanwhile closes now.
   void release_socket();
   // Whether the number still means the socket that was opened; somebody may have closed it, and opened another file.
-  bool is_our_descriptor() const;
+  bool is_our_descriptor() const { return file_.is(fd_); }
   // Gives libuv's handle up without closing what the number means now.
   virtual void forget_descriptor() = 0;
 
@@ -66,8 +66,7 @@ class SocketTransport : public Transport {
  private:
   socklen_t own_size_ = 0;
   socklen_t peer_size_ = 0;
-  dev_t device_ = 0;
-  ino_t inode_ = 0;
+  core::FileIdentity file_;
   sockaddr_storage own_{};
   sockaddr_storage peer_{};
 };

@@ -489,7 +489,9 @@ int Stream::visit_stream(visitproc visit, void* arg) const {
 
 void Stream::clear_stream() {
   empty_waiter_.reset();
-  clear_socket();
+  unread_.reset();
+  read_buffer_.release();
+  clear_duplex();
 }
 
 }  // namespace uvpy::net

@@ -25,11 +25,8 @@ bool Transport::schedule_start(PyObject* waiter, bool reads) {
   if (!made || !loop().call_soon_for(made.get(), self_, own_context())) {
     return false;
   }
-  if (reads) {
-    py::Ref<> start = py::get_attr(self_, state.names._start_reading);
-    if (!start || !loop().call_soon_for(start.get(), nullptr, own_context())) {
-      return false;
-    }
+  if (reads && !schedule_reading()) {
+    return false;
   }
   if (waiter == nullptr || waiter == Py_None) {
     return true;
@@ -39,6 +36,11 @@ bool Transport::schedule_start(PyObject* waiter, bool reads) {
   PyObject* argv[] = {loop().object(), state.set_result_unless_cancelled, waiter, Py_None, context};
   PyObject* kwnames = context != nullptr ? state.kwnames_context : nullptr;
   return static_cast<bool>(py::steal(PyObject_VectorcallMethod(state.names.call_soon, argv, 4, kwnames)));
+}
+
+bool Transport::schedule_reading() {
+  py::Ref<> start = py::get_attr(self_, loop().state().names._start_reading);
+  return start && loop().call_soon_for(start.get(), nullptr, own_context());
 }
 
 // ---- ending
@@ -102,6 +104,34 @@ bool Transport::fatal_error(PyObject* exc, const char* message) {
 }
 
 bool Transport::fatal_os_error(py::Ref<>&& exc, const char* message) { return exc && fatal_error(exc.get(), message); }
+
+PyObject* Transport::fatal_error_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"exc", "message"};
+  PyObject* given[2];
+  if (!py::parse({"_fatal_error", kNames, 1, 2}, args, nargs, kwnames, given)) {
+    return nullptr;
+  }
+  const char* message = default_error();
+  py::Ref<> text;
+  if (given[1] != nullptr) {
+    text = py::steal(PyObject_Str(given[1]));
+    message = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    if (message == nullptr) {
+      return nullptr;
+    }
+  }
+  py::Ref<> alive = py::borrow(self_);
+  py::Ref<> exc = py::borrow(given[0]);
+  bool told = true;
+  if (exc.get() == Py_None) {
+    told = core::report::call_exception_handler(loop(), message, Py_None, {"transport", self_},
+                                                {"protocol", protocol_.get()}) &&
+           force_close(nullptr);
+  } else {
+    told = fatal_error(exc.get(), message);
+  }
+  return told ? Py_NewRef(Py_None) : nullptr;
+}
 
 void Transport::protocol_failed(const char* message) {
   py::Ref<> exc = py::take_error();
@@ -190,6 +220,49 @@ PyObject* Transport::get_loop() { return Py_NewRef(lost_ ? Py_None : loop_.get()
 PyObject* Transport::get_fd() { return PyLong_FromLong(fd_); }
 PyObject* Transport::get_conn_lost() { return PyLong_FromUnsignedLong(conn_lost_); }
 
+// ---- pausing
+
+PyObject* Transport::is_reading() { return PyBool_FromLong(!closing_ && !paused_ ? 1 : 0); }
+PyObject* Transport::get_paused() { return PyBool_FromLong(paused_ ? 1 : 0); }
+
+PyObject* Transport::pause_reading() {
+  if (closing_ || paused_) {
+    Py_RETURN_NONE;
+  }
+  paused_ = true;
+  if (!stop_reading() || (loop().debug() && !core::debug::log(loop(), "%r pauses reading", self_))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* Transport::resume_reading() {
+  if (closing_ || !paused_) {
+    Py_RETURN_NONE;
+  }
+  paused_ = false;
+  if (!go_on_reading() || (loop().debug() && !core::debug::log(loop(), "%r resumes reading", self_))) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- writing
+
+bool Transport::count_lost_write(const char* warning) {
+  constexpr unsigned kWarnAfter = 5;  // asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+  if (conn_lost_ >= kWarnAfter) {
+    const ModuleState& state = loop().state();
+    py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
+    py::Ref<> text = py::steal(PyUnicode_FromString(warning));
+    if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
+      return false;
+    }
+  }
+  ++conn_lost_;
+  return true;
+}
+
 // ---- flow control
 
 bool Transport::tell_protocol(PyObject* name, const char* message) {
@@ -225,6 +298,10 @@ namespace {
 // A mark in bytes, one that asyncio's comparisons have let pass; what is out of reach never comes into play.
 bool water_mark(PyObject* value, Py_ssize_t* mark) {
   constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 8;
+  if (value == nullptr) {
+    PyErr_SetString(PyExc_AttributeError, "a water mark cannot be deleted");
+    return false;
+  }
   if (PyLong_Check(value)) {
     *mark = std::min(PyNumber_AsSsize_t(value, nullptr), kMost);
     return *mark != -1 || PyErr_Occurred() == nullptr;
@@ -279,6 +356,36 @@ PyObject* Transport::set_write_buffer_limits(PyObject* const* args, Py_ssize_t n
 }
 
 PyObject* Transport::get_protocol_paused() { return PyBool_FromLong(flow_.paused() ? 1 : 0); }
+PyObject* Transport::get_high_water() { return PyLong_FromSize_t(flow_.high()); }
+PyObject* Transport::get_low_water() { return PyLong_FromSize_t(flow_.low()); }
+
+int Transport::set_protocol_paused(PyObject* value) {
+  const int paused = value != nullptr ? PyObject_IsTrue(value) : -1;
+  if (value == nullptr) {
+    PyErr_SetString(PyExc_AttributeError, "_protocol_paused cannot be deleted");
+  } else if (paused >= 0) {
+    flow_.set_paused(paused > 0);
+  }
+  return paused < 0 ? -1 : 0;
+}
+
+int Transport::set_high_water(PyObject* value) {
+  Py_ssize_t mark = 0;
+  if (!water_mark(value, &mark)) {
+    return -1;
+  }
+  flow_.set_limits(flow_.low(), static_cast<std::size_t>(std::max(mark, Py_ssize_t{0})));
+  return 0;
+}
+
+int Transport::set_low_water(PyObject* value) {
+  Py_ssize_t mark = 0;
+  if (!water_mark(value, &mark)) {
+    return -1;
+  }
+  flow_.set_limits(static_cast<std::size_t>(std::max(mark, Py_ssize_t{0})), flow_.high());
+  return 0;
+}
 
 int Transport::visit_common(visitproc visit, void* arg) const {
   Py_VISIT(loop_.get());

@@ -32,10 +32,21 @@ class Transport : public core::Resource {
   PyObject* get_loop();
   PyObject* get_fd();
   PyObject* get_conn_lost();
+  PyObject* is_reading();
+  PyObject* pause_reading();
+  PyObject* resume_reading();
+  PyObject* get_paused();
   PyObject* get_protocol_paused();
+  PyObject* get_high_water();
+  PyObject* get_low_water();
+  // What asyncio's mixin for flow control sets; null to delete.
+  int set_protocol_paused(PyObject* value);
+  int set_high_water(PyObject* value);
+  int set_low_water(PyObject* value);
   PyObject* get_write_buffer_limits();
   PyObject* set_write_buffer_limits(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* call_connection_lost(PyObject* exc);
+  PyObject* fatal_error_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
  protected:
   ~Transport() = default;
@@ -44,7 +55,11 @@ class Transport : public core::Resource {
   bool begin(core::Loop& loop, PyObject* self, int fd, PyObject* protocol);
   // What the transport's handles have for their context where it was given one to keep; null: the one they are made in.
   virtual PyObject* own_context() const { return nullptr; }
-  // call_soon(connection_made), call_soon(_start_reading) where something is to be read, and the waiter after both.
+  // call_soon of what begins to read.
+  virtual bool schedule_reading();
+  // What _fatal_error() says where it is told nothing.
+  virtual const char* default_error() const { return "Fatal error on transport"; }
+  // call_soon(connection_made), schedule_reading() where something is to be read, and the waiter after both.
   bool schedule_start(PyObject* waiter, bool reads = true);
   // call_soon(_call_connection_lost, exc). Like the others that say bool: false with an exception set, which a method
   // gives to its caller and a libuv callback to Loop::leave_with_error.
@@ -74,6 +89,14 @@ class Transport : public core::Resource {
   PyObject* extra();
   virtual bool fill_extra(PyObject* dict);
 
+  // A write after the connection was lost: counted, and from the fifth on warned of. False with an exception set.
+  bool count_lost_write(const char* warning);
+
+  // ---- reading that can be paused, of those that have it
+  // Each brings the watching in line with paused_. False with an exception set.
+  virtual bool stop_reading() { return true; }
+  virtual bool go_on_reading() { return true; }
+
   // ---- flow control
   // Bytes that were written and the kernel has not taken.
   virtual std::size_t waiting() const { return 0; }
@@ -92,6 +115,7 @@ class Transport : public core::Resource {
   Flow flow_;
   int fd_ = -1;
   unsigned conn_lost_ = 0;  // as asyncio counts: what came after the connection was lost
+  bool paused_ = false;
   bool closing_ = false;
   bool lost_ = false;  // connection_lost has come
   bool loop_ended_ = false;

@@ -419,7 +419,8 @@ void UDPTransport::clear() {
   held_.clear();
   backlog_.clear();
   addresses_.clear();
-  clear_socket();
+  address_.reset();
+  clear_duplex();
 }
 
 }  // namespace uvpy::net

@@ -206,6 +206,7 @@ UDPTransport::Sent UDPTransport::transmit_waiting() {
       const Datagram gone = backlog_.pop();
     }
     if (sent > 0) {
+      loop().count_datagrams(static_cast<unsigned>(sent));
       return Sent::yes;
     }
     if (sent == -EAGAIN || sent == -EWOULDBLOCK) {

@@ -2,20 +2,19 @@
 // SPDX-License-Identifier: MIT
 #include "net/write_pipe.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "core/debug.h"
+#include "net/pipe_type.h"
 #include "net/transport_type.h"
 #include "py/buffer.h"
 #include "py/call.h"
-#include "py/method.h"
 
 namespace uvpy::net {
 
 namespace {
 
-// asyncio.constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
-constexpr unsigned kWarnAfter = 5;
 // As many as one writev takes (IOV_MAX).
 constexpr unsigned kVectors = 1024;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
@@ -84,20 +83,6 @@ PyObject* WritePipeTransport::read_ready() {
 
 // ---- writing
 
-// What is written to a pipe that is closing or lost is dropped in silence; who goes on and on is warned.
-bool WritePipeTransport::drop_write() {
-  if (conn_lost_ >= kWarnAfter) {
-    const ModuleState& state = loop().state();
-    py::Ref<> logger = py::get_attr(state.base_events, state.names.logger);
-    py::Ref<> text = py::steal(PyUnicode_FromString("pipe closed by peer or os.write(pipe, data) raised exception."));
-    if (!logger || !text || !py::call_method(logger.get(), state.names.warning, text.get())) {
-      return false;
-    }
-  }
-  ++conn_lost_;
-  return true;
-}
-
 bool WritePipeTransport::write_failed(py::Ref<>&& exc) {
   if (!exc) {
     return false;
@@ -128,7 +113,9 @@ PyObject* WritePipeTransport::write(PyObject* data) {
   py::Ref<> refused = viewed ? py::Ref<>() : py::take_error();
   // Only now the state: a subclass's buffer may have run code.
   if (conn_lost_ > 0 || closing_) {
-    return drop_write() ? Py_NewRef(Py_None) : nullptr;
+    // Dropped in silence; who goes on and on is warned.
+    return count_lost_write("pipe closed by peer or os.write(pipe, data) raised exception.") ? Py_NewRef(Py_None)
+                                                                                             : nullptr;
   }
   bool ok = false;
   if (viewed) {
@@ -176,13 +163,14 @@ PyObject* WritePipeTransport::write_ready() {
   py::Ref<> alive = py::borrow(self_);
   uv_buf_t bufs[kVectors];
   const unsigned count = queue_.fill(bufs, kVectors, kMostAtOnce);
+  const py::Ref<> first = py::borrow(queue_.front());  // only this one is written with the GIL given up
   iovec parts[kVectors];
   for (unsigned i = 0; i < count; ++i) {
     parts[i] = {bufs[i].base, bufs[i].len};
   }
   const ssize_t sent = write_some(parts, static_cast<int>(count));
-  if (sent == -EAGAIN || sent == -EWOULDBLOCK) {
-    Py_RETURN_NONE;
+  if (sent == -EAGAIN || sent == -EWOULDBLOCK || queue_.empty() || queue_.front() != first.get()) {
+    Py_RETURN_NONE;  // or another thread has sent or dropped it meanwhile
   }
   if (sent < 0) {
     py::Ref<> exc = sent == kInterrupted ? py::take_error() : py::os_error(static_cast<int>(-sent));
@@ -194,7 +182,7 @@ PyObject* WritePipeTransport::write_ready() {
     }
     return write_failed(std::move(exc)) ? Py_NewRef(Py_None) : nullptr;
   }
-  queue_.consume(static_cast<std::size_t>(sent));
+  queue_.consume(std::min(static_cast<std::size_t>(sent), queue_.bytes()));
   if (!queue_.empty()) {
     Py_RETURN_NONE;  // asyncio resumes the protocol only when all is sent
   }
@@ -278,63 +266,51 @@ namespace {
 
 using Self = WritePipeTransport;
 
-PyObject* repr(PyObject* self) { return py::state_of<Self>(self)->repr(); }
+using Rows = PipeRows<Self>;
 
-PyGetSetDef attributes[] = {
-    py::getset_of<Self, &Pipe::get_pipe, &Pipe::set_pipe>("_pipe", "The file object; None once closed."),
-    py::getter_of<Self, &Transport::get_extra>("_extra", "The dict behind get_extra_info()."),
-    py::getter_of<Self, &Transport::get_loop>("_loop", "The loop; None once the connection is lost."),
-    py::getter_of<Self, &Transport::get_fd>("_fileno", "The number of the descriptor."),
-    py::getter_of<Self, &Transport::get_protocol>("_protocol", "The protocol; None once the connection is lost."),
-    py::getter_of<Self, &Transport::get_conn_lost>("_conn_lost", "How many writes were dropped, a failed one counted."),
-    py::getter_of<Self, &Transport::is_closing>("_closing", "Whether it is closing or closed."),
-    py::getter_of<Self, &Transport::get_protocol_paused>("_protocol_paused",
-                                                         "Whether pause_writing() was called last."),
-    py::getter<&Self::get_buffer>("_buffer", "A copy of the bytes that wait."),
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
+auto attributes = py::table_of(
+    Rows::attributes(),
+    std::array{
+        Rows::getter<&Transport::get_conn_lost>("_conn_lost", "How many writes were dropped, a failed one counted."),
+        Rows::getset<&Transport::get_protocol_paused, &Transport::set_protocol_paused>(
+            "_protocol_paused", "Whether pause_writing() was called last."),
+        Rows::getset<&Transport::get_high_water, &Transport::set_high_water>("_high_water",
+                                                                             "Bytes above which to pause."),
+        Rows::getset<&Transport::get_low_water, &Transport::set_low_water>("_low_water",
+                                                                           "Bytes down to which to resume."),
+        Rows::getter<&Self::get_buffer>("_buffer", "A copy of the bytes that wait."),
+    });
 
-PyMethodDef methods[] = {
-    py::method_of<Self, &Transport::get_extra_info>(
-        "get_extra_info", "get_extra_info($self, name, default=None)\n--\n\nWhat is known about the pipe."),
-    py::method_of<Self, &Transport::is_closing>("is_closing",
-                                                "is_closing($self)\n--\n\nWhether it is closing or closed."),
-    py::method_of<Self, &Transport::get_protocol>("get_protocol", "get_protocol($self)\n--\n\nThe protocol."),
-    py::keyword_method_of<Self, &Pipe::set_protocol, "set_protocol", "protocol">(
-        "set_protocol($self, protocol)\n--\n\nSwitch to another protocol."),
-    py::method<&Self::close>("close",
-                             "close($self)\n--\n\nSend what is waiting, then close; connection_lost(None) follows."),
-    py::method<&Self::abort>(
-        "abort", "abort($self)\n--\n\nClose at once, dropping what is waiting; connection_lost(None) follows."),
-    py::keyword_method<&Self::write, "write", "data">(
-        "write($self, data)\n--\n\nSend bytes, now or as soon as the pipe takes them."),
-    py::method<&Self::write_eof>("write_eof", "write_eof($self)\n--\n\nThe same as close(): a pipe has one direction."),
-    py::method<&Self::can_write_eof>("can_write_eof", "can_write_eof($self)\n--\n\nTrue."),
-    py::method<&Self::get_write_buffer_size>(
-        "get_write_buffer_size", "get_write_buffer_size($self)\n--\n\nBytes written that the pipe has not taken."),
-    py::method_of<Self, &Transport::get_write_buffer_limits>(
-        "get_write_buffer_limits", "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
-    py::method_of<Self, &Transport::set_write_buffer_limits>(
-        "set_write_buffer_limits",
-        "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
-        "Set the marks, in bytes, at which the protocol is paused and resumed."),
-    py::method<&Self::start_reading>("_start_reading",
-                                     "Begin to watch for the reader's end; runs after connection_made()."),
-    py::method<&Self::read_ready>("_read_ready", "The reader has gone."),
-    py::method<&Self::write_ready>("_write_ready", "Send what waits."),
-    py::method<&Self::force_close_method>("_close", "Close at once because of an exception."),
-    py::method_of<Self, &Transport::call_connection_lost>("_call_connection_lost",
-                                                          "Call the protocol's connection_lost() and close the file."),
-    {nullptr, nullptr, 0, nullptr},
-};
+auto methods = py::table_of(
+    Rows::methods(),
+    std::array{
+        Rows::method<&Self::abort>(
+            "abort", "abort($self)\n--\n\nClose at once, dropping what is waiting; connection_lost(None) follows."),
+        Rows::keyword_method<&Self::write, "write", "data">(
+            "write($self, data)\n--\n\nSend bytes, now or as soon as the pipe takes them."),
+        Rows::method<&Self::write_eof>("write_eof",
+                                       "write_eof($self)\n--\n\nThe same as close(): a pipe has one direction."),
+        Rows::method<&Self::can_write_eof>("can_write_eof", "can_write_eof($self)\n--\n\nTrue."),
+        Rows::method<&Self::get_write_buffer_size>(
+            "get_write_buffer_size", "get_write_buffer_size($self)\n--\n\nBytes written that the pipe has not taken."),
+        Rows::method<&Transport::get_write_buffer_limits>(
+            "get_write_buffer_limits", "get_write_buffer_limits($self)\n--\n\n(low, high) in bytes."),
+        Rows::method<&Transport::set_write_buffer_limits>(
+            "set_write_buffer_limits",
+            "set_write_buffer_limits($self, high=None, low=None)\n--\n\n"
+            "Set the marks, in bytes, at which the protocol is paused and resumed."),
+        Rows::method<&Self::start_reading>("_start_reading",
+                                           "Begin to watch for the reader's end; runs after connection_made()."),
+        Rows::method<&Self::write_ready>("_write_ready", "Send what waits."),
+    });
 
 }  // namespace
 
 PyTypeObject* make_write_pipe_type(PyObject* module, ModuleState* state) {
   const PyType_Slot more[] = {
-      {Py_tp_repr, reinterpret_cast<void*>(&repr)},
-      {Py_tp_getset, attributes},
-      {Py_tp_methods, methods},
+      {Py_tp_repr, reinterpret_cast<void*>(&Rows::repr)},
+      {Py_tp_getset, attributes.data()},
+      {Py_tp_methods, methods.data()},
   };
   return make_transport_type<Self>(
       module, {"uvpy._core.WritePipeTransport", "The writing end of a pipe; see asyncio.WriteTransport.", more,

@@ -12,6 +12,9 @@ namespace uvpy::net {
 class WritePipeTransport final : public Pipe {
  public:
   static constexpr std::size_t kBaseWords = 5;  // the slots of asyncio's BaseTransport and _FlowControlMixin
+  static constexpr const char* kCloseDoc =
+      "close($self)\n--\n\nSend what is waiting, then close; connection_lost(None) follows.";
+  static constexpr const char* kReadyDoc = "The reader has gone.";
 
   static py::Ref<> make(core::Loop& loop, const PipeParts& parts);
 
@@ -31,7 +34,7 @@ class WritePipeTransport final : public Pipe {
 
   PyObject* repr() { return repr_with("WritePipeTransport", core::kWritable, true); }
   int visit(visitproc visit, void* arg) { return visit_pipe(visit, arg); }
-  void clear() { clear_common(); }
+  void clear() { clear_pipe(); }
 
  protected:
   bool force_close(PyObject* exc) final;
@@ -39,7 +42,6 @@ class WritePipeTransport final : public Pipe {
 
  private:
   bool notices_the_reader() const;
-  bool drop_write();
   bool write_failed(py::Ref<>&& exc);
   bool send(PyObject* object, const char* data, std::size_t size);
 

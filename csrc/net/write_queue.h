@@ -21,6 +21,9 @@ class WriteQueue {
   std::size_t bytes() const { return bytes_; }
   std::size_t chunks() const { return end_ - first_; }
 
+  // The first chunk, borrowed; of one that is not empty.
+  PyObject* front() const { return chunks_[first_].object; }
+
   // Takes the part of a bytes object from `offset` on. False with MemoryError set.
   bool push(py::Ref<>&& chunk, std::size_t offset) {
     const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(chunk.get())) - offset;

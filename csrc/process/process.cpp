@@ -3,12 +3,13 @@
 #include "process/process.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
@@ -57,6 +58,15 @@ int open_pidfd(ModuleState& state, pid_t pid, bool* gone) {
   return -1;
 }
 
+// The attribute, or null without an exception where there is none; null with the exception that a property raised.
+py::Ref<> attribute_or_null(PyObject* object, PyObject* name) {
+  py::Ref<> found = py::get_attr(object, name);
+  if (!found && PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
+    PyErr_Clear();
+  }
+  return found;
+}
+
 }  // namespace
 
 Process::~Process() { close_pidfd(); }
@@ -70,8 +80,10 @@ py::Ref<> Process::watch(core::Loop& loop, PyObject* transport, pid_t pid, bool 
   state->self_ = self.get();
   state->loop_ = py::borrow(loop.object());
   state->transport_ = py::borrow(transport);
-  state->popen_ = py::get_attr(transport, loop.state().names._proc);
-  PyErr_Clear();  // a transport that is not asyncio's may have none
+  state->popen_ = attribute_or_null(transport, loop.state().names._proc);  // a transport not of asyncio's may have none
+  if (PyErr_Occurred() != nullptr) {
+    return {};
+  }
   state->context_ = py::steal(PyContext_CopyCurrent());
   state->pid_ = pid;
   if (!state->context_ || !state->open(by_thread)) {
@@ -93,10 +105,8 @@ bool Process::open(bool by_thread) {
     py::Ref<> method = py::get_attr(self_, loop().state().names._noticed);
     return method && loop().call_soon_for(method.get(), nullptr);
   }
-  struct stat found{};
-  if (pidfd_ >= 0 && fstat(pidfd_, &found) == 0) {
-    device_ = found.st_dev;
-    inode_ = found.st_ino;
+  if (pidfd_ >= 0) {
+    pidfd_file_ = core::FileIdentity::of(pidfd_);
     watching_ = loop().watchers().watch_native(loop(), pidfd_, core::kReadable, &Process::on_ready, this) == 0;
   }
   if (!watching_) {
@@ -107,9 +117,9 @@ bool Process::open(bool by_thread) {
 }
 
 bool Process::is_own_pidfd() const {
-  // A program that makes itself a daemon closes every descriptor; the number may be another file's by now.
-  struct stat found{};
-  return pidfd_ >= 0 && fstat(pidfd_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+  // A program that makes itself a daemon closes every descriptor; the number may be another file's by now. Before Linux
+  // 6.9 all pidfds are one file to fstat(): another child's, opened by the program under our number, would pass for ours.
+  return pidfd_file_.is(pidfd_);
 }
 
 void Process::unwatch() {
@@ -159,7 +169,9 @@ PyObject* Process::exited() {
   if (!transport_ || loop().is_foreign()) {
     Py_RETURN_NONE;
   }
-  if (!reap()) {
+  const bool at_end = reap();
+  py::Ref<> failed = py::take_error();  // of the Popen object: the transport is told all the same
+  if (!at_end) {
     py::Ref<> method = py::get_attr(self_, loop().state().names._exited);
     if (!method || !loop().call_later_for(kAgain, method.get())) {
       return nullptr;
@@ -186,6 +198,10 @@ PyObject* Process::exited() {
   if (!logged || !told) {
     return nullptr;
   }
+  if (failed) {
+    py::restore_error(std::move(failed));
+    return nullptr;
+  }
   Py_RETURN_NONE;
 }
 
@@ -206,7 +222,8 @@ bool Process::log_fate(PyObject* pid, PyObject* returncode) const {
 
 // ---- reaping
 
-// Whether the child is at its end; from then on its number may be another's.
+// Whether the child is at its end; from then on its number may be another's. Then an exception may be set, which a
+// property of a Popen object of the program's own raised.
 bool Process::reap() {
   if (fate_ != Fate::running) {
     return true;
@@ -253,38 +270,44 @@ Process::Fate Process::ask_kernel(int* status) const {
 // Up to 3.11 asyncio's thread takes the status before a Popen.poll() of the program's can.
 bool Process::take_status_from_popen() {
   const ModuleState::Names& names = loop().state().names;
-  py::Ref<> known = popen_ ? py::get_attr(popen_.get(), names.returncode) : py::Ref<>();
-  PyErr_Clear();
+  py::Ref<> known = popen_ ? attribute_or_null(popen_.get(), names.returncode) : py::Ref<>();
   if (!known || !PyLong_Check(known.get())) {
     return false;
   }
-  status_ = static_cast<int>(PyLong_AsLong(known.get()));
+  int is_out_of_reach = 0;
+  const long status = PyLong_AsLongAndOverflow(known.get(), &is_out_of_reach);
+  if (is_out_of_reach != 0 || status < INT_MIN || status > INT_MAX) {
+    return false;  // no kernel's
+  }
+  status_ = static_cast<int>(status);
   fate_ = Fate::exited;
   return true;
 }
 
 // So that the Popen object neither asks for the child nor signals it any more.
 void Process::give_status_to_popen() const {
-  const py::SavedError error;
   const ModuleState::Names& names = loop().state().names;
-  py::Ref<> known = popen_ ? py::get_attr(popen_.get(), names.returncode) : py::Ref<>();
+  py::Ref<> known = popen_ ? attribute_or_null(popen_.get(), names.returncode) : py::Ref<>();
   py::Ref<> status = known && known.get() == Py_None ? py::steal(PyLong_FromLong(status_)) : py::Ref<>();
-  if (status && PyObject_SetAttr(popen_.get(), names.returncode, status.get()) < 0) {
-    PyErr_Clear();
+  if (status && PyObject_SetAttr(popen_.get(), names.returncode, status.get()) < 0 &&
+      PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
+    PyErr_Clear();  // one that cannot be told
   }
-  PyErr_Clear();
 }
 
 PyObject* Process::poll() {
   if (!loop().is_foreign()) {
     reap();
   }
-  Py_RETURN_NONE;
+  return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_None);
 }
 
 // ---- signals
 
 PyObject* Process::send_signal(PyObject* number) {
+  if (loop().is_foreign()) {
+    Py_RETURN_FALSE;  // it is the parent's child
+  }
   // What os.kill() takes, says, and tells an audit hook.
   Py_ssize_t given = 0;
   if (PyArg_Parse(number, "n", &given) == 0 || PySys_Audit("os.kill", "in", static_cast<int>(pid_), given) < 0) {
@@ -292,7 +315,7 @@ PyObject* Process::send_signal(PyObject* number) {
   }
   const int signum = static_cast<int>(given);
   if (fate_ != Fate::running) {
-    Py_RETURN_NONE;  // the number may be a stranger's
+    Py_RETURN_TRUE;  // the number may be a stranger's
   }
   int error = ENOSYS;
 #if defined(__linux__) && defined(SYS_pidfd_send_signal)
@@ -307,7 +330,7 @@ PyObject* Process::send_signal(PyObject* number) {
   if (error != 0 && error != ESRCH) {
     return py::raise_os_error(error);
   }
-  Py_RETURN_NONE;
+  Py_RETURN_TRUE;
 }
 
 // ---- without a pidfd
@@ -316,13 +339,15 @@ PyObject* Process::needs_thread_method() { return PyBool_FromLong(by_thread_ ? 1
 
 PyObject* Process::wait_for_exit() {
   const pid_t pid = pid_;
-  Py_BEGIN_ALLOW_THREADS siginfo_t info;
+  Py_BEGIN_ALLOW_THREADS;
+  siginfo_t info;
   int result = 0;
   do {
     // The child stays a zombie, its number taken, until the loop's thread reaps it.
     result = waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
   } while (result < 0 && errno == EINTR);
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
 }
 
 PyObject* Process::hand_over() {
@@ -346,7 +371,11 @@ void Process::end_with_loop() {
 }
 
 PyObject* Process::describe() const {
-  return Py_BuildValue("{sssisiss}", "kind", "process", "fd", pidfd_, "pid", static_cast<int>(pid_), "state",
+  py::Ref<> fd = pidfd_ < 0 ? py::borrow(Py_None) : py::steal(PyLong_FromLong(pidfd_));
+  if (!fd) {
+    return nullptr;
+  }
+  return Py_BuildValue("{sssOsiss}", "kind", "process", "fd", fd.get(), "pid", static_cast<int>(pid_), "state",
                        fate_ == Fate::running && (watching_ || by_thread_) ? "running" : "exited");
 }
 
@@ -414,7 +443,8 @@ PyMethodDef methods[] = {
     py::method<&Process::noticed>("_noticed", "The child has exited; reap it in the next turn."),
     py::method<&Process::exited>("_exited", "Reap the child and tell its transport."),
     py::method<&Process::poll>("poll", "Reap the child if it has exited; the transport is told later."),
-    py::method<&Process::send_signal>("send_signal", "Signal the child; nothing when it has gone."),
+    py::method<&Process::send_signal>("send_signal",
+                                      "Signal the child; nothing when it has gone. Not in a forked copy: False."),
     py::method<&Process::needs_thread_method>("needs_thread", "Whether a thread must wait, for want of a pidfd."),
     py::method<&Process::wait_for_exit>("wait_for_exit", "Block until the child has exited, and leave it a zombie."),
     py::method<&Process::hand_over>("hand_over", "Give the pidfd up for a thread; whether there was one to give up."),

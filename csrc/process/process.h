@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "core/file_identity.h"
 #include "core/loop.h"
 #include "core/resource.h"
 #include "py/ref.h"
@@ -70,8 +71,7 @@ class Process final : public core::Resource {
   py::Ref<> context_;    // of whoever spawned the child
   pid_t pid_ = 0;
   int pidfd_ = -1;
-  dev_t device_ = 0;  // of the pidfd, to know it by
-  ino_t inode_ = 0;
+  core::FileIdentity pidfd_file_;
   int status_ = 0;
   Fate fate_ = Fate::running;
   bool watching_ = false;

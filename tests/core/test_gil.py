@@ -14,7 +14,10 @@ from support.script import output
 
 pytestmark = pytest.mark.uvpy_only("asyncio gives the GIL up in every poll and has no switch")
 
-COUNTERS = {"turns", "polls", "polls_skipped", "gil_released", "gil_contended", "gil_wait_ns"}
+COUNTERS = {"turns", "polls", "polls_skipped", "gil_released", "gil_contended", "gil_wait_ns"} | {
+    "datagram_calls",
+    "datagrams_sent",
+}
 
 
 class Busy:

@@ -82,6 +82,26 @@ async def test_pipes_are_one_row_each(loop):
 
 
 @ours
+@pytest.mark.parametrize("by_pidfd", [True, False])
+async def test_a_child_is_one_row(loop, monkeypatch, by_pidfd):
+    if not by_pidfd:
+
+        def forbidden(pid):
+            raise PermissionError
+
+        monkeypatch.setattr(os, "pidfd_open", forbidden, raising=False)
+    elif not hasattr(os, "pidfd_open"):
+        pytest.skip("no pidfd")
+    proc = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE)
+    (row,) = rows(loop, "process")
+    assert (row["pid"], row["state"]) == (proc.pid, "running")
+    assert (row["fd"] is not None) == by_pidfd
+    proc.stdin.close()
+    assert await proc.wait() == 0
+    await eventually(lambda: not rows(loop, "process"))
+
+
+@ours
 async def test_datagrams_have_their_peer(loop):
     free, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
     address = free.get_extra_info("sockname")

@@ -224,3 +224,27 @@ def test_turns_cost_nothing_while_nothing_comes(loop, sockets):
     turn(loop, 3)
     assert reader.events == writer.events == ["made"]
     run(loop, end((r, reader), (w, writer)))
+
+
+@pytest.mark.uvpy_only("asyncio leaves a pipe non-blocking")
+def test_two_on_one_end_of_a_pipe_and_one_on_the_other(loop, sockets):
+    """The two of one end share O_NONBLOCK, and the other end has its own."""
+    r, w = os.pipe()
+    one, two, other = (
+        sockets.own(Counting(r, "rb")),
+        sockets.own(Counting(os.dup(r), "rb")),
+        sockets.own(Counting(w, "wb")),
+    )
+    kept = sockets.own(Counting(os.dup(r), "rb"))
+    kept_other = sockets.own(Counting(os.dup(w), "wb"))
+    first = run(loop, reading(one))
+    second = run(loop, reading(two))
+    third = run(loop, writing(other))
+    run(loop, end(first))
+    assert not os.get_blocking(kept.fileno()), "the second needs it"
+    assert not os.get_blocking(kept_other.fileno())
+    run(loop, end(third))
+    assert os.get_blocking(kept_other.fileno())
+    assert not os.get_blocking(kept.fileno())
+    run(loop, end(second))
+    assert os.get_blocking(kept.fileno())
