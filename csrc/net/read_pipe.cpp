@@ -192,7 +192,7 @@ PyMethodDef methods[] = {
     py::method<&Self::is_reading>("is_reading", "is_reading($self)\n--\n\nWhether data is delivered."),
     py::method<&Self::start_reading>("_start_reading", "Begin to read; runs after connection_made()."),
     py::method<&Self::read_ready>("_read_ready", "Read what has come and deliver it."),
-    py::method<&Self::force_close_method>("_close", "Close at once because of an exception."),
+    py::keyword_method<&Self::force_close_method, "_close", "exc">("Close at once because of an exception."),
     py::method_of<Self, &Transport::call_connection_lost>("_call_connection_lost",
                                                           "Call the protocol's connection_lost() and close the file."),
     {nullptr, nullptr, 0, nullptr},
