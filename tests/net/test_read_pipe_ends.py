@@ -24,7 +24,7 @@ NOT_A_PIPE = "Pipe transport is for pipes/sockets only."
 async def test_the_private_close_as_asyncio_has_it(loop, sockets, args, named):
     r, _w = pipe(sockets)
     transport, protocol = await reading(r)
-    with pytest.raises(TypeError, match="missing .*: 'exc'"):
+    with pytest.raises(TypeError, match=r"missing .*: 'exc'"):
         transport._close()
     transport._close(*args, **named)
     assert await protocol.lost() is (*args, *named.values())[0]
