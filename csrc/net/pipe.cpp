@@ -218,7 +218,8 @@ bool Pipe::shares_description(const Pipe& other) const {
 //
 // Others who share the description may have made it blocking again, a shell its terminal for one. Then a call is made only
 // where the kernel says that it need not wait, in small pieces, and with the GIL given up in case it does. Another thread
-// may then do anything to the transport: the callers hold what is written and look at the state anew.
+// may then do anything to the transport: the callers hold what is written and look at the state anew. A terminal says that
+// it need not wait when it has room for a single byte: it is made non-blocking for the one call.
 bool Pipe::may_block() const { return !is_nonblocking(fd_); }
 
 ssize_t Pipe::read_some(char* to, std::size_t room) {
@@ -280,8 +281,13 @@ ssize_t Pipe::write_some(const iovec* parts, int count) {
   if (::poll(&asked, 1, 0) == 0) {
     return -EAGAIN;
   }
-  // A pipe that is ready takes so much at once.
+  // A pipe that is ready takes so much at once; a terminal may have room for less, and would wait for more.
   const std::size_t most = std::min(parts->iov_len, static_cast<std::size_t>(PIPE_BUF));
+  if (kind_ == Kind::device && change_nonblocking(fd_, true)) {
+    const ssize_t sent = uninterrupted([&] { return ::write(fd_, parts->iov_base, most); }, kInterrupted);
+    change_nonblocking(fd_, false);
+    return sent;
+  }
   return uninterrupted([&] { return unlocked([&] { return ::write(fd_, parts->iov_base, most); }); }, kInterrupted);
 }
 

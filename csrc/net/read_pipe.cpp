@@ -121,7 +121,12 @@ PyObject* ReadPipeTransport::close() {
   Py_RETURN_NONE;
 }
 
-PyObject* ReadPipeTransport::force_close_method(PyObject* exc) {
+PyObject* ReadPipeTransport::force_close_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"exc"};
+  PyObject* exc = nullptr;
+  if (!py::parse({"_close", kNames, 1, 1}, args, nargs, kwnames, &exc)) {
+    return nullptr;
+  }
   return force_close(exc == Py_None ? nullptr : exc) ? Py_NewRef(Py_None) : nullptr;
 }
 

@@ -18,7 +18,7 @@ class ReadPipeTransport final : public Pipe {
   PyObject* describe() const final { return describe_as("read pipe"); }
 
   PyObject* close();
-  PyObject* force_close_method(PyObject* exc);
+  PyObject* force_close_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* add_reader_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* read_ready();
 

@@ -8,6 +8,7 @@
 #include "core/debug.h"
 #include "net/pipe_type.h"
 #include "net/transport_type.h"
+#include "py/args.h"
 #include "py/buffer.h"
 #include "py/call.h"
 
@@ -231,7 +232,12 @@ PyObject* WritePipeTransport::close() { return write_eof(); }
 
 PyObject* WritePipeTransport::abort() { return force_close(nullptr) ? Py_NewRef(Py_None) : nullptr; }
 
-PyObject* WritePipeTransport::force_close_method(PyObject* exc) {
+PyObject* WritePipeTransport::force_close_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static constexpr const char* kNames[] = {"exc"};
+  PyObject* exc = nullptr;
+  if (!py::parse({"_close", kNames, 0, 1}, args, nargs, kwnames, &exc)) {
+    return nullptr;
+  }
   return force_close(exc == Py_None ? nullptr : exc) ? Py_NewRef(Py_None) : nullptr;
 }
 

@@ -25,7 +25,7 @@ class WritePipeTransport final : public Pipe {
   PyObject* can_write_eof();
   PyObject* close();
   PyObject* abort();
-  PyObject* force_close_method(PyObject* exc);
+  PyObject* force_close_method(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
   PyObject* get_write_buffer_size();
   PyObject* start_reading();
   PyObject* read_ready();

@@ -20,6 +20,16 @@ NOT_A_PIPE = "Pipe transport is for pipes/sockets only."
 # ---- errors of reading
 
 
+@pytest.mark.parametrize(("args", "named"), [((None,), {}), ((OSError("it"),), {}), ((), {"exc": OSError("it")})])
+async def test_the_private_close_as_asyncio_has_it(loop, sockets, args, named):
+    r, _w = pipe(sockets)
+    transport, protocol = await reading(r)
+    with pytest.raises(TypeError, match=r"missing .*: 'exc'"):
+        transport._close()
+    transport._close(*args, **named)
+    assert await protocol.lost() is (*args, *named.values())[0]
+
+
 async def test_a_reset_is_reported_and_ends_it(loop, sockets, errors):
     a, b = sockets.pair(tcp=True)
     transport, protocol = await reading(a)

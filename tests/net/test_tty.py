@@ -204,6 +204,24 @@ def test_a_shell_makes_it_blocking_meanwhile(loop, sockets):
     run(loop, end((r, reader), (w, writer)))
 
 
+@pytest.mark.uvpy_only("asyncio's loop would hang")
+async def test_a_blocking_terminal_with_little_room(loop, sockets):
+    """It is ready as long as it has room for one byte: what does not fit must not be waited for."""
+    master, slave = terminal(sockets)
+    transport, protocol = await writing(again(sockets, slave, "wb"))
+    os.set_blocking(slave.fileno(), True)
+    data = pattern(200_000)
+    transport.write(data)
+    got = bytearray()
+    while len(got) < len(data):
+        await turns(2)
+        got += master.read(1_001) or b""
+    same(bytes(got), data)
+    assert os.get_blocking(slave.fileno())
+    transport.close()
+    await protocol.lost()
+
+
 async def test_a_stream_reader_on_a_terminal(loop, sockets):
     master, slave = terminal(sockets)
     stream = asyncio.StreamReader()

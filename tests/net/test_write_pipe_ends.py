@@ -22,6 +22,22 @@ NOT_A_PIPE = "Pipe transport is only for pipes, sockets and character devices"
 # ---- our end
 
 
+@pytest.mark.parametrize(
+    ("args", "named"), [((), {}), ((None,), {}), ((OSError("it"),), {}), ((), {"exc": OSError("it")})]
+)
+async def test_the_private_close_as_asyncio_has_it(loop, sockets, args, named):
+    """With or without an exception, by its name too: subclasses and wrappers of transports call it."""
+    r, w = pipe(sockets)
+    transport, protocol = await writing(w)
+    fill(transport)
+    transport._close(*args, **named)
+    expected = (*args, *named.values(), None)[0]
+    assert await protocol.lost() is expected
+    with pytest.raises(TypeError, match="positional argument"):
+        transport._close(None, None)
+    r.close()
+
+
 @pytest.mark.parametrize("how", ["close", "write_eof"])
 async def test_closing_sends_what_waits(loop, sockets, how):
     r, w = pipe(sockets)
