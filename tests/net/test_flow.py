@@ -166,8 +166,9 @@ async def test_resume_writing_may_write_again(loop, sockets):
                 self.transport.write(bytes(MB // 2))
 
     async with wire(sockets, Pump) as (_, protocol, peer):
-        coming = peer.start(peer._recv, 20 * MB)
+        # Before anyone reads: a peer that keeps up would leave nothing to pause for.
         protocol.pump()
+        coming = peer.start(peer._recv, 20 * MB)
         assert len(await asyncio.wrap_future(coming)) == 20 * MB
         flow = [e for e in protocol.events if e in ("pause", "resume")]
         assert all(a != b for a, b in itertools.pairwise(flow))
