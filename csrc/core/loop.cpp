@@ -275,14 +275,14 @@ void Loop::hand_on() {
   in_poll_ = false;
 }
 
-// Whether the next iteration would run a timer. An overridden time() that raises does so in the turn.
+// Whether the next iteration would run a timer. What an overridden time() raises leaves the run, as it does in the turn.
 bool Loop::is_timer_due() {
   double now = 0;
   if (timers_.empty()) {
     return false;
   }
   if (!time_now(&now)) {
-    PyErr_Clear();
+    leave_with_error();
     return true;
   }
   return !timers_.empty() && timers_.first_deadline() <= now;
