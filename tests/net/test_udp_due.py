@@ -6,7 +6,7 @@ import time
 import pytest
 
 from support.datagrams import Datagrams, endpoint, plain
-from support.drive import eventually
+from support.drive import eventually, run, turn
 
 
 @pytest.mark.parametrize("made", ["before", "by a datagram"])
@@ -76,3 +76,35 @@ async def test_a_slow_callback_does_not_keep_other_sockets_waiting(loop, sockets
         await eventually(lambda: len(protocol.got) == 16)
         await eventually(lambda: "reader" in seen)
     assert seen.index(3) < seen.index("reader") <= seen.index(3) + 3
+
+
+def test_an_exit_of_the_clock_between_datagrams_leaves_the_run(loop, sockets):
+    armed, real = [], loop.time
+
+    class Arming(Datagrams):
+        def datagram_received(self, data, addr):
+            super().datagram_received(data, addr)
+            if len(self.got) == 10:
+                armed.append(True)
+
+    def clock():
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt("mine")
+        return real()
+
+    ours, peer = plain(sockets), plain(sockets)
+    ours.setblocking(False)
+    transport, protocol = run(loop, loop.create_datagram_endpoint(Arming, sock=ours))
+    guard = loop.call_later(2, loop.stop)  # should nothing leave the run
+    for i in range(30):
+        peer.sendto(b"%d" % i, ours.getsockname())
+    loop.time = clock
+    with pytest.raises(KeyboardInterrupt, match="^mine$"):
+        loop.run_forever()
+    guard.cancel()
+    del loop.time
+    run(loop, eventually(lambda: len(protocol.got) == 30))
+    assert [int(data) for data, _ in protocol.got] == list(range(30))
+    transport.close()
+    turn(loop, 3)
