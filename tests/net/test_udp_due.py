@@ -100,7 +100,7 @@ def test_an_exit_of_the_clock_between_datagrams_leaves_the_run(loop, sockets):
     for i in range(30):
         peer.sendto(b"%d" % i, ours.getsockname())
     loop.time = clock
-    with pytest.raises(KeyboardInterrupt, match="^mine$"):
+    with pytest.raises(KeyboardInterrupt, match=r"^mine$"):
         loop.run_forever()
     guard.cancel()
     del loop.time
