@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from . import builds, demo, fresh, gate, lint, mutants, pythons, reports, suites
+from . import builds, cluster, demo, fresh, gate, lint, mutants, pythons, reports, suites
 from .builds import Env, Variant
 from .machine import supported_pythons
 from .steps import ROOT, WORK, Failure, locked, relative, remove_tree, show, step
@@ -107,7 +107,13 @@ def run_suites(args: Args) -> int:
     loops = tuple(args.loops.split(","))
     if unknown := [loop for loop in loops if loop not in suites.LOOPS]:
         raise Failure(f"no loop {', '.join(unknown)}; there are {', '.join(suites.LOOPS)}")
-    return suites.run(args.names, suites.Options(loops, args.runs, args.only, args.python, args.fetch))
+    return suites.run(args.names, suites.Options(loops, args.runs, args.only, args.python, args.fetch, args.slice))
+
+
+def dask(args: Args) -> int:
+    return cluster.run(
+        Env.of(args.python).install("build", "test", "bench").build(), rounds=args.rounds, tasks=args.tasks
+    )
 
 
 def report(_: Args) -> int:
@@ -167,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("run", run, "run the venv's python on a build: tools/dev run -c 'import uvpy'")
     variant(sub)
     rest(sub, "python")
-    sub = command("test", test, "the gate, as CI runs it: lint, compat slice, static libuv, behaviours, pytest")
+    sub = command("test", test, "the gate, as CI runs it: lint, static libuv, compat, slices of suites, behaviours, pytest")
     sub.add_argument("--every-python", action="store_true", help="on the other supported Pythons found here, too")
     sub.add_argument(
         "--brief", action="store_true", help="only what concerns the Python: compat slice, behaviours, pytest"
@@ -196,7 +202,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--fetch", action="store_true", help="only bring the sources and packages, run nothing")
     sub.add_argument("--runs", type=int, help="not more than these runs a loop, for a quick look (3, uvloop 1)")
     sub.add_argument("--loops", default=",".join(suites.LOOPS), help="only these (asyncio,uvpy,uvloop)")
+    sub.add_argument("--slice", action="store_true", help="only what the recipes name for a quick look")
     sub.add_argument("--only", metavar="EXPRESSION", help="pytest's -k: only these tests")
+    sub = command("dask", dask, "a Dask scheduler's throughput on asyncio, uvloop and uvpy, for the report")
+    sub.add_argument("--rounds", type=int, default=5, help="clusters for each loop, taken in turn (5)")
+    sub.add_argument("--tasks", type=int, default=4000, help="tiny tasks a round (4000)")
     command("report", report, "compat/REPORT.md from the results of whole runs of compat and suites")
     sub = command("sanitize", sanitize, "run pytest on a build with AddressSanitizer and UBSan")
     rest(sub, "pytest")

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import builds, lint, pythons
+from . import builds, lint, pythons, suites
 from .builds import Env
+from .outcomes import STOCK
 from .steps import ROOT, Command, Failure, answer, show, step
 
 BEHAVIOUR = ROOT.parent / "shared" / "behaviour" / "run.py"
@@ -25,7 +26,7 @@ def everything(env: Env, others: Sequence[Env] = (), elsewhere: Sequence[str] = 
     for minor in elsewhere:
         if show(pythons.command(minor, ["test", "--brief", "--python", minor]), limit=3600) != 0:
             failed.append(f"Python {minor}")
-    failed += [part.__name__ for part in (static_libuv, compat_slice, behaviours) if not part(env)]
+    failed += [part.__name__ for part in (static_libuv, compat, suites_slice, behaviours) if not part(env)]
     if failed:
         step(f"FAILED before the last pytest: {'; '.join(failed)}")
     return 0 if pytest(env) and not failed else 1
@@ -50,14 +51,23 @@ def static_libuv(env: Env) -> bool:
     return show([env.bin / "pytest", "-q", "-m", "not slow", *folders], env=extra, limit=600) == 0
 
 
-def compat_slice(env: Env) -> bool:
-    step(f"compat: a slice of CPython's own test_asyncio, {env.key}")
-    command: Command = [env.python, ROOT / "compat" / "run.py", "--python", env.python, "--slice"]
+def compat(env: Env, *options: str) -> bool:
+    step(f"compat: CPython's own test_asyncio, {' '.join(options) or 'whole'}, {env.key}")
+    command: Command = [env.python, ROOT / "compat" / "run.py", "--python", env.python, *options]
     status = show(command, env=env.environment(), limit=900)
     if status == COMPAT_HAS_NO_TESTS:
         print(f"skipped: this Python ({env.base.path}) came without its own tests", flush=True)
         return True
     return status == 0
+
+
+def compat_slice(env: Env) -> bool:
+    return compat(env, "--slice")
+
+
+def suites_slice(env: Env) -> bool:
+    step(f"slices of other people's suites on asyncio and uvpy, {env.key}")
+    return suites.run([], suites.Options((STOCK, "uvpy"), 1, None, str(env.base.path), slice=True)) == 0
 
 
 def behaviour_command(env: Env, *rest: str) -> Command:

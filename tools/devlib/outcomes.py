@@ -146,3 +146,10 @@ def foreign(runs: list[Run]) -> dict[str, list[str]]:
             if test.foreign:
                 found.setdefault(name, set()).update(test.foreign)
     return {name: sorted(kinds) for name, kinds in sorted(found.items())}
+
+
+def gist(message: str) -> str:
+    """The line of a failure that says most: its last one with an exception."""
+    lines = [line.strip(" |") for line in message.strip().splitlines()]
+    errors = [line for line in lines if line.startswith("E ") or "Error: " in line or "Warning: " in line]
+    return (errors or lines or [""])[-1].removeprefix("E ").strip()[:160]

@@ -65,6 +65,8 @@ class Recipe:
     install: tuple[str, ...]
     take: tuple[str, ...]
     arguments: tuple[str, ...]
+    paths: tuple[str, ...]
+    slice: tuple[str, ...]
     environment: dict[str, str]
     services: tuple[str, ...]
     setup: str
@@ -92,7 +94,9 @@ class Recipe:
             python=data.pop("python", "3.13"),
             install=tuple(data.pop("install")),
             take=tuple(data.pop("take", ())),
-            arguments=tuple(data.pop("arguments")),
+            arguments=tuple(data.pop("arguments", ())),
+            paths=tuple(data.pop("paths")),
+            slice=tuple(data.pop("slice", ())),
             environment=data.pop("environment", {}),
             services=tuple(data.pop("services", ())),
             setup=data.pop("setup", ""),

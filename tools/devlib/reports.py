@@ -1,6 +1,6 @@
 """`tools/dev report`: compat/REPORT.md, made from results and from nothing else.
 
-Whole runs of `tools/dev compat` and `tools/dev suites` leave their results under .work. What the page needs of them
+Whole runs of `tools/dev compat`, `suites` and `dask` leave their results under .work. What the page needs of them
 is kept, small enough to be committed, in compat/results; the page is made from that folder, so that it can be made
 again anywhere and a test can hold it against its data.
 """
@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .outcomes import STOCK
+from .cluster import RESULT
+from .outcomes import BAD, STOCK, gist
 from .recipes import FOLDER
 from .steps import ROOT, WORK, relative, step
 
@@ -34,7 +35,9 @@ def run() -> int:
             _keep("suites", data["suite"], _of_suite(data))
         else:
             step(f"report: {data['suite']}: only a part was run, not taken in")
-    PAGE.write_text(page(_kept("cpython"), _kept("suites")))
+    if RESULT.exists():
+        _keep("dask", "throughput", json.loads(RESULT.read_text()))
+    PAGE.write_text(page(_kept("cpython"), _kept("suites"), _kept("dask")))
     step(f"wrote {relative(PAGE)}")
     return 0
 
@@ -50,14 +53,14 @@ def _kept(kind: str) -> list[Data]:
 
 
 def _of_suite(data: Data) -> Data:
-    """All but the single tests; of those, the ids that were bad on each loop."""
+    """All but the single tests; of those, the ids that were bad on each loop, and with what."""
     small = {key: value for key, value in data.items() if key not in ("runs", "packages")}
-    bad: dict[str, set[str]] = {loop: set() for loop in data["figures"]}
+    bad: dict[str, dict[str, str]] = {loop: {} for loop in data["figures"]}
     for one in data["runs"]:
-        bad[one["loop"]] |= {
-            name for name, test in one["tests"].items() if test["outcome"] in ("failed", "error", "hang", "crash")
-        }
-    small["bad"] = {loop: sorted(names) for loop, names in bad.items()}
+        for name, test in one["tests"].items():
+            if test["outcome"] in BAD:
+                bad[one["loop"]].setdefault(name, gist(test["message"]) or test["outcome"])
+    small["bad"] = {loop: dict(sorted(found.items())) for loop, found in bad.items()}
     small["foreign"] = len(data["foreign"])
     return small
 
@@ -77,17 +80,20 @@ def _of_cpython(data: Data) -> Data:
     return small
 
 
-def page(cpython: list[Data], suites: list[Data]) -> str:
+def page(cpython: list[Data], suites: list[Data], dask: list[Data]) -> str:
     """The text of compat/REPORT.md."""
     lines = [
         "# What other people's tests say",
         "",
-        "Made by `tools/dev report` from compat/results, which whole runs of `tools/dev compat` and `tools/dev suites`",
-        "fill: no figure here is written by hand. README.md and suites/README.md say how the runs are made and judged.",
+        "Made by `tools/dev report` from compat/results, which whole runs of `tools/dev compat`, `tools/dev suites` and",
+        "`tools/dev dask` fill: no figure here is written by hand. README.md and suites/README.md say how the runs are",
+        "made and judged.",
         "",
     ]
     lines += _cpython_part(cpython) if cpython else []
     lines += _suites_part(suites) if suites else []
+    for data in dask:
+        lines += _dask_part(data)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -193,6 +199,33 @@ def _suites_part(suites: list[Data]) -> list[str]:
     return lines
 
 
+def _dask_part(data: Data) -> list[str]:
+    lines = [
+        "## Dask: how many tasks its scheduler gets done",
+        "",
+        "Scheduler, worker and client are processes of their own on loopback, all on the loop of the row. The work:",
+        f"{data['tasks']} tiny tasks, half of them independent, half reduced in pairs. Medians of the rounds; *times*: of",
+        "stock asyncio of the same round, above 1 where the loop is faster. `tools/dev dask` measures it.",
+        "",
+        f"Dask {data['dask']}, Python {data['python']}, {data['rounds']} rounds, {data['date']}.",
+        "",
+    ]
+    return lines + _table(
+        ("loop", "version", "tasks/s", "times", "scheduler's CPU time a task", "times"),
+        (
+            (
+                f"{label} (`{data['loops'][label]}`)",
+                data["versions"][label],
+                figures["tasks_per_second"],
+                figures["times_rate"],
+                f"{figures['scheduler_us_per_task']} us",
+                figures["times_cpu"],
+            )
+            for label, figures in data["figures"].items()
+        ),
+    )
+
+
 def _ours(data: Data) -> str:
     found = data["comparisons"].get("uvpy")
     if found is None:
@@ -208,9 +241,10 @@ def _suite(data: Data) -> list[str]:
     lines += [f"Versions: {', '.join(versions)}. Runs: {', '.join(runs)}.", ""]
     if data["left_out"]:
         lines += ["Left out:", "", *(f"- `{tests}`: {why}" for tests, why in data["left_out"].items()), ""]
-    stock = data["bad"].get(STOCK, [])
+    stock: dict[str, str] = data["bad"].get(STOCK, {})
     if stock:
-        lines += [f"Bad on stock asyncio too, on this machine ({len(stock)}):", "", *_listed(stock), ""]
+        said = {name: "`" + text.replace("`", "'") + "`" for name, text in stock.items()}
+        lines += [f"Bad on stock asyncio too, on this machine ({len(stock)}):", "", *_listed(list(stock), said), ""]
     for loop, found in data["comparisons"].items():
         names = {"bad": "bad", "not_run": "not run", "more": "run in addition", "not_driven": "not driven"}
         for key, title in names.items():

@@ -20,8 +20,8 @@ from typing import Any
 
 from . import services
 from .builds import MAIN, Env
-from .outcomes import STOCK, Comparison, Result, Run, compare, foreign
-from .recipes import FOLDER, RECIPES, SETUP, Recipe, fetch, recipes
+from .outcomes import STOCK, Comparison, Result, Run, compare, foreign, gist
+from .recipes import FOLDER, RECIPES, SETUP, Recipe, fetch, matches, recipes
 from .services import Service
 from .steps import LOGS, Command, Failure, answer, locked, logged, quiet, relative, step
 
@@ -43,20 +43,24 @@ class Options:
     python: str | None
     fetch: bool = False
     """Only bring sources and packages."""
+    slice: bool = False
+    """Only the paths that the recipe names for a quick run."""
 
     def number(self, loop: str) -> int:
         return LOOPS[loop] if self.runs is None else min(self.runs, LOOPS[loop])
 
     @property
     def whole(self) -> bool:
-        return self.only is None and self.runs is None and set(self.loops) == set(LOOPS)
+        return not self.slice and self.only is None and self.runs is None and set(self.loops) == set(LOOPS)
 
 
 def run(names: list[str], options: Options) -> int:
     known = recipes()
+    if options.slice:
+        known = {name: recipe for name, recipe in known.items() if recipe.slice}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise Failure(f"no suite {', '.join(unknown)}; there are {', '.join(known)}")
+        raise Failure(f"no such suite: {', '.join(unknown)}; there are {', '.join(known)}")
     failed = []
     for name in names or known:
         with locked(f"suite-{name}"):
@@ -194,6 +198,7 @@ class _Runner:
             *("-o", "addopts=", "-o", "faulthandler_timeout=0", "-q", "--tb=short", "--color=no", "--rootdir=."),
             *("--timeout", f"{recipe.test_limit:g}", "--timeout-method", "signal"),
             *(word.format(**known) for word in recipe.arguments),
+            *(recipe.slice if self._options.slice else recipe.paths),
         ]
         if self._options.only:
             command += ["-k", self._options.only]
@@ -230,7 +235,9 @@ def _judge(
     excused = {name: why for name in ours.bad if (why := recipe.reason(recipe.excused, name))}
     unexcused = dataclasses.replace(ours, bad=[name for name in ours.bad if name not in excused])
     incomplete = [f"{run.loop} {run.number}" for run in runs if not run.complete and run.loop != "uvloop"]
-    good = unexcused.clean and not strange and not incomplete
+    stale = [case.tests for case in recipe.excused if not any(matches(case.tests, name) for name in ours.bad)]
+    stale = stale if options.whole else []
+    good = unexcused.clean and not strange and not incomplete and not stale
     result = {
         "suite": recipe.name,
         "what": recipe.what,
@@ -245,6 +252,7 @@ def _judge(
         "packages": (answer([python, "-m", "pip", "freeze"]) or "").split("\n"),
         "left_out": {case.tests: case.why for case in recipe.left_out},
         "excused": excused,
+        "stale": stale,
         "foreign": others,
         "unexplained_foreign": strange,
         "incomplete": incomplete,
@@ -261,6 +269,8 @@ def _judge(
     }
     (recipe.folder / RESULT).write_text(json.dumps(result, indent=1) + "\n")
     _print(recipe, comparisons, excused, strange, incomplete, by_loop)
+    for tests in stale:
+        print(f"  {tests} of {recipe.name}.toml is excused and passes: to be taken out", flush=True)
     step(f"{recipe.name}: {'as on stock asyncio' if good else 'NOT as on stock asyncio'}; {recipe.name}/{RESULT}")
     return good
 
@@ -272,13 +282,6 @@ def _version(python: Path, loop: str, path: str) -> str:
     return answer([python, "-c", code]) or "?"
 
 
-def _gist(message: str) -> str:
-    """The line of a failure that says most: its last one with an exception."""
-    lines = [line.strip(" |") for line in message.strip().splitlines()]
-    errors = [line for line in lines if line.startswith("E ") or "Error: " in line or "Warning: " in line]
-    return (errors or lines or [""])[-1]
-
-
 def _print(
     recipe: Recipe,
     comparisons: dict[str, Comparison],
@@ -287,13 +290,13 @@ def _print(
     incomplete: list[str],
     by_loop: dict[str, list[Run]],
 ) -> None:
-    for loop, found in comparisons.items():
-        for title, names in dataclasses.asdict(found).items():
+    for loop, comparison in comparisons.items():
+        for title, names in dataclasses.asdict(comparison).items():
             for name in names[:40]:
                 tests = [run.tests[name] for run in by_loop[loop] if name in run.tests]
-                gist = next((_gist(test.message) for test in tests if test.bad), "")
+                found = next((gist(test.message) for test in tests if test.bad), "")
                 why = f" [excused: {excused[name]}]" if loop == "uvpy" and name in excused else ""
-                print(f"  {loop} {title}: {name}{why} {gist[:160]}", flush=True)
+                print(f"  {loop} {title}: {name}{why} {found}", flush=True)
             if len(names) > 40:
                 print(f"  {loop} {title}: ... and {len(names) - 40} more")
     for name, kinds in strange.items():
