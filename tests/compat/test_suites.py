@@ -144,6 +144,18 @@ def test_the_same_tests_must_run():
     assert outcomes.compare(stock, [made("uvpy", a=PASS, c=SKIP)]).not_run == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ("", ""),
+        ("assert 1 == 2\n +  where 1 = f(<x at 0x7f00aa>)", "assert 1 == 2"),
+        ("  E  x\nE   ValueError: of <a.B object at 0x7f00aa>\n  at the end", "ValueError: of <a.B object>"),
+    ],
+)
+def test_the_gist_of_a_failure(message, says):
+    assert outcomes.gist(message) == says
+
+
 def test_recipes_load_and_pin_what_they_test():
     found = recipes.recipes()
     assert found

@@ -173,7 +173,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("run", run, "run the venv's python on a build: tools/dev run -c 'import uvpy'")
     variant(sub)
     rest(sub, "python")
-    sub = command("test", test, "the gate, as CI runs it: lint, static libuv, compat, slices of suites, behaviours, pytest")
+    sub = command(
+        "test", test, "the gate, as CI runs it: lint, static libuv, compat, slices of suites, behaviours, pytest"
+    )
     sub.add_argument("--every-python", action="store_true", help="on the other supported Pythons found here, too")
     sub.add_argument(
         "--brief", action="store_true", help="only what concerns the Python: compat slice, behaviours, pytest"

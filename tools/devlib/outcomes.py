@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,8 @@ def foreign(runs: list[Run]) -> dict[str, list[str]]:
 
 
 def gist(message: str) -> str:
-    """The line of a failure that says most: its last one with an exception."""
-    lines = [line.strip(" |") for line in message.strip().splitlines()]
-    errors = [line for line in lines if line.startswith("E ") or "Error: " in line or "Warning: " in line]
-    return (errors or lines or [""])[-1].removeprefix("E ").strip()[:160]
+    """The line of a failure that says most: its last one with an exception, else its first."""
+    lines = [line.strip(" |").removeprefix("E ").strip() for line in message.strip().splitlines()]
+    errors = [line for line in lines if "Error: " in line or "Warning: " in line]
+    found = errors[-1] if errors else next(iter(lines), "")
+    return re.sub(r" at 0x[0-9a-f]+", "", found)[:160]
