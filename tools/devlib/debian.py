@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from .machine import install_packages, may_install
 from .steps import Command, Failure, answer, quiet, remove_tree
 
 # It knows any suite by what Debian's unstable is; a debootstrap older than a suite does not know it by name.
@@ -51,13 +52,15 @@ _PASSED_ON = ("UVPY_", "PYTEST_", "PYTHONASYNCIODEBUG")
 
 
 def require(what: str) -> None:
-    """Raises a Failure that says all that is missing for it on this machine."""
+    """Installs the tools that are missing for it, where it may; raises a Failure that says all that stays missing."""
     missing = []
     if os.geteuid() != 0:
         missing.append(f"{what} needs root (debootstrap, mount, chroot)")
-    for tool, package in _TOOLS.items():
-        if not shutil.which(tool):
-            missing.append(f"missing: {tool}. Debian/Ubuntu: apt install {package}")
+    absent = {tool: package for tool, package in _TOOLS.items() if not shutil.which(tool)}
+    if absent and may_install():
+        install_packages(", ".join(absent), list(absent.values()))
+        absent = {tool: package for tool, package in absent.items() if not shutil.which(tool)}
+    missing += [f"missing: {tool}. Debian/Ubuntu: apt install {package}" for tool, package in absent.items()]
     if not missing and answer(["unshare", "--mount", "true"]) is None:
         missing.append(f"{what} needs mount namespaces (CAP_SYS_ADMIN), which this machine or container refuses")
     if missing:
