@@ -21,6 +21,8 @@ PAGE = ROOT / "compat" / "REPORT.md"
 CPYTHON = WORK / "compat" / "results"
 LOOPS = (STOCK, "uvloop", "uvpy")
 LIST_LIMIT = 25
+MIXIN = "test_events.SelectEventLoopTests."
+"""EventLoopTestsMixin, which CPython wrote for any loop, and what its tests of a selector's loop add."""
 
 Data = dict[str, Any]
 
@@ -69,8 +71,14 @@ def _of_cpython(data: Data) -> Data:
     """The totals, and the tests that did not pass, by what is said of them."""
     small = {key: data[key] for key in ("python", "loop", "loop_version", "date", "totals", "entries")}
     groups: dict[str, list[str]] = {}
+    small |= {"hangs": 0, "crashes": 0, "mixin": {"tests": 0, "passed": 0}}
     for module in data["modules"].values():
         for test, verdict in module["tests"].items():
+            small["hangs"] += verdict["status"] == "timeout"
+            small["crashes"] += verdict["status"] == "crash"
+            if test.startswith(MIXIN):
+                small["mixin"]["tests"] += 1
+                small["mixin"]["passed"] += verdict["status"] in ("pass", "skip")
             if verdict["category"] in ("unexpected", "as stock"):
                 groups.setdefault(verdict["category"], []).append(f"{test} ({verdict['status']})")
             elif verdict["entry"]:
@@ -115,16 +123,20 @@ def _cpython_part(results: list[Data]) -> list[str]:
         "",
         "*passed*: on this loop; *skipped*: stock asyncio skips them too; *expected*: named with a reason in",
         "expected.toml, which is uvpy's; *as stock*: stock asyncio fails too; *left out*: the same test on another",
-        "selector; *drove*: tests in which this loop really ran.",
+        "selector; *mixin*: SelectEventLoopTests of test_events (EventLoopTestsMixin, written for any loop), those that",
+        "pass of all; *drove*: tests in which this loop really ran. Hangs and crashes are among the unexpected.",
         "",
     ]
     lines += _table(
-        ("Python", "loop", *columns, "seconds", "date"),
+        ("Python", "loop", *columns, "mixin", "hangs", "crashes", "seconds", "date"),
         (
             (
                 data["python"],
                 f"{data['loop']} {data['loop_version']}".strip(),
                 *(data["totals"][column] for column in columns),
+                f"{data['mixin']['passed']} of {data['mixin']['tests']}",
+                data["hangs"],
+                data["crashes"],
                 data["seconds"],
                 data["date"],
             )
