@@ -215,6 +215,54 @@ def test_tests_of_a_recipe(part, test, means):
     assert recipes.matches(part, test) is means
 
 
+def result(loop, tests):
+    """What tools/dev suites writes of two runs on stock and two on this loop, as far as the report reads it."""
+    runs = [Run("asyncio", 1), Run("asyncio", 2), Run(loop, 1), Run(loop, 2)]
+    for name, outcomes_of_runs in tests.items():
+        for run, outcome in zip(runs, outcomes_of_runs, strict=True):
+            run.tests[name] = Result(outcome, "ValueError: why" if outcome == "failed" else "", drove=True)
+    stock, ours = runs[:2], runs[2:]
+    return {
+        "suite": "some",
+        "what": "Some suite",
+        "version": "1",
+        "source": "sdist",
+        "python": "3.13.0",
+        "date": "2000-01-01",
+        "good": False,
+        "services": {},
+        "versions": {loop: "9"},
+        "left_out": {"x": "no"},
+        "excused": {},
+        "stale": ["t_stale"],
+        "foreign": {},
+        "unexplained_foreign": {"t_other": ["a.Loop"]},
+        "incomplete": [],
+        "doubts": ["a doubt"],
+        "revision": "abc",
+        "asked": ["tests", "-m", "not slow"],
+        "comparisons": {loop: dataclasses.asdict(outcomes.compare(stock, ours))},
+        "figures": {"asyncio": [run.count() for run in stock], loop: [run.count() for run in ours]},
+        "runs": [
+            {"loop": run.loop, "tests": {name: dataclasses.asdict(test) for name, test in run.tests.items()}}
+            for run in runs
+        ],
+    }
+
+
+def test_the_report_says_what_speaks_against_us():
+    tests = {f"t{number}": ["passed", "passed", "failed", "passed"] for number in range(40)}
+    tests |= {"t_stock": ["failed", "passed", "failed", "failed"], "t_skip": ["skipped"] * 4}
+    page = reports.page([], [reports._of_suite(result("uvpy", tests))], [])
+    assert "| some 1 | 3.13.0 | 40 to 41 / 0 to 1 / 1 / 0 | - | 0 to 40 / 1 to 41 / 1 / 0 |" in page
+    assert "| 40, 0, 0 | NO |" in page
+    assert all(f"- `t{number}`\n" in page for number in range(40))
+    assert "- `t_stock`: `ValueError: why` (runs: 1 on asyncio, 2 on uvpy)" in page
+    for text in ("this tree abc", "'not slow'", "(0 tests)", "- `t_other`: a.Loop", "a doubt", "t_stale"):
+        assert text in page
+    assert "Without the results of a whole run so far: aiohttp, " in page
+
+
 def test_the_report_is_made_from_its_data():
     page = ROOT / "compat" / "REPORT.md"
     if not page.exists():

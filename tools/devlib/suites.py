@@ -23,7 +23,7 @@ from .builds import MAIN, Env
 from .outcomes import STOCK, Comparison, Result, Run, compare, doubts, foreign, gist
 from .recipes import FOLDER, RECIPES, SETUP, Recipe, fetch, matches, recipes
 from .services import Service
-from .steps import LOGS, Command, Failure, answer, locked, logged, quiet, relative, step
+from .steps import LOGS, ROOT, Command, Failure, answer, locked, logged, quiet, relative, step
 
 LOOPS = {STOCK: 3, "uvpy": 3, "uvloop": 1}
 """The loops, and how often each runs a suite."""
@@ -255,6 +255,8 @@ def _judge(
         "services": {service.name: service.version for service in served},
         "versions": {loop: _version(python, loop, paths[loop]) for loop in options.loops},
         "packages": (answer([python, "-m", "pip", "freeze"]) or "").split("\n"),
+        "revision": answer(["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude", "*"]) or "",
+        "asked": [*recipe.paths, *recipe.arguments],
         "left_out": {case.tests: case.why for case in recipe.left_out},
         "excused": excused,
         "stale": stale,
