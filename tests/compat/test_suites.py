@@ -1,5 +1,6 @@
 """The tools behind compat/suites: how the loop is swapped and counted, how results are judged, and the report."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -97,6 +98,8 @@ def test_what_the_injection_sees(tmp_path, loop):
     }
     assert list(outcomes.foreign([run]).values()) == [["asyncio.unix_events._UnixSelectorEventLoop"]]
     assert run.left_out == 1
+    assert outcomes.doubts([run], [run], {loop: "" if loop == "asyncio" else SITE}) == []
+    assert outcomes.doubts([run], [run], {loop: "/elsewhere"})
 
 
 def test_a_crash_costs_one_test(tmp_path):
@@ -116,13 +119,15 @@ def test_a_hang_in_c_is_ended(tmp_path):
 
 
 def made(loop, **tests):
-    run = Run(loop, 1, complete=True)
+    run = Run(loop, 1, complete=True, injected={"loop": f"{loop}.Loop", "file": f"/at/{loop}/__init__.py"})
     for name, (outcome, drove) in tests.items():
         run.tests[name] = Result(outcome, drove=drove)
     return run
 
 
 PASS, IDLE, FAIL, SKIP = ("passed", True), ("passed", False), ("failed", True), ("skipped", False)
+GIVEN_UP = ("xfailed", True)
+PATHS = {"asyncio": "", "uvpy": "/at"}
 
 
 def test_a_test_is_ours_if_it_fails_once_and_never_with_stock():
@@ -142,6 +147,38 @@ def test_the_same_tests_must_run():
     found = outcomes.compare(stock, [made("uvpy", a=PASS, b=SKIP, c=PASS)])
     assert (found.not_run, found.more, found.clean) == (["b"], ["c"], False)
     assert outcomes.compare(stock, [made("uvpy", a=PASS, c=SKIP)]).not_run == ["b"]
+
+
+def test_an_expected_failure_is_ours_where_stock_always_passes():
+    stock = [made("asyncio", a=PASS, b=PASS, c=GIVEN_UP), made("asyncio", a=PASS, b=GIVEN_UP, c=GIVEN_UP)]
+    assert outcomes.compare(stock, [made("uvpy", a=GIVEN_UP, b=GIVEN_UP, c=GIVEN_UP)]).bad == ["a"]
+
+
+def test_a_comparison_that_proves_something():
+    assert outcomes.doubts([made("asyncio", a=PASS, b=IDLE)], [made("uvpy", a=PASS)], PATHS) == []
+
+
+@pytest.mark.parametrize(
+    ("stock", "ours", "says"),
+    [
+        ([], [made("uvpy", a=PASS)], "no runs of both"),
+        ([made("asyncio", a=PASS)], [], "no runs of both"),
+        ([made("asyncio")], [made("uvpy")], "no test ran on asyncio"),
+        ([made("asyncio", a=SKIP)], [made("uvpy", a=SKIP)], "no test ran on asyncio"),
+        ([made("asyncio", a=IDLE)], [made("uvpy", a=IDLE)], "the loop ran in no test"),
+        ([made("asyncio", a=PASS)], [dataclasses.replace(made("uvpy", a=PASS), complete=False)], "come to its end"),
+        ([made("asyncio", a=PASS)], [dataclasses.replace(made("asyncio", a=PASS), loop="uvpy")], "ran on asyncio.Loop"),
+        ([made("asyncio", a=PASS)], [dataclasses.replace(made("uvpy", a=PASS), injected={})], "no injected loop"),
+    ],
+)
+def test_a_comparison_that_proves_nothing(stock, ours, says):
+    (doubt,) = outcomes.doubts(stock, ours, PATHS)
+    assert says in doubt
+
+
+def test_another_uvpy_than_the_one_to_be_tested():
+    ours = [made("uvpy", a=PASS)]
+    assert outcomes.doubts([made("asyncio", a=PASS)], ours, {**PATHS, "uvpy": "/here"})
 
 
 @pytest.mark.parametrize(
@@ -176,6 +213,54 @@ def test_recipes_load_and_pin_what_they_test():
 )
 def test_tests_of_a_recipe(part, test, means):
     assert recipes.matches(part, test) is means
+
+
+def result(loop, tests):
+    """What tools/dev suites writes of two runs on stock and two on this loop, as far as the report reads it."""
+    runs = [Run("asyncio", 1), Run("asyncio", 2), Run(loop, 1), Run(loop, 2)]
+    for name, outcomes_of_runs in tests.items():
+        for run, outcome in zip(runs, outcomes_of_runs, strict=True):
+            run.tests[name] = Result(outcome, "ValueError: why" if outcome == "failed" else "", drove=True)
+    stock, ours = runs[:2], runs[2:]
+    return {
+        "suite": "some",
+        "what": "Some suite",
+        "version": "1",
+        "source": "sdist",
+        "python": "3.13.0",
+        "date": "2000-01-01",
+        "good": False,
+        "services": {},
+        "versions": {loop: "9"},
+        "left_out": {"x": "no"},
+        "excused": {},
+        "stale": ["t_stale"],
+        "foreign": {},
+        "unexplained_foreign": {"t_other": ["a.Loop"]},
+        "incomplete": [],
+        "doubts": ["a doubt"],
+        "revision": "abc",
+        "asked": ["tests", "-m", "not slow"],
+        "comparisons": {loop: dataclasses.asdict(outcomes.compare(stock, ours))},
+        "figures": {"asyncio": [run.count() for run in stock], loop: [run.count() for run in ours]},
+        "runs": [
+            {"loop": run.loop, "tests": {name: dataclasses.asdict(test) for name, test in run.tests.items()}}
+            for run in runs
+        ],
+    }
+
+
+def test_the_report_says_what_speaks_against_us():
+    tests = {f"t{number}": ["passed", "passed", "failed", "passed"] for number in range(40)}
+    tests |= {"t_stock": ["failed", "passed", "failed", "failed"], "t_skip": ["skipped"] * 4}
+    page = reports.page([], [reports._of_suite(result("uvpy", tests))], [])
+    assert "| some 1 | 3.13.0 | 40 to 41 / 0 to 1 / 1 / 0 | - | 0 to 40 / 1 to 41 / 1 / 0 |" in page
+    assert "| 40, 0, 0 | NO |" in page
+    assert all(f"- `t{number}`\n" in page for number in range(40))
+    assert "- `t_stock`: `ValueError: why` (runs: 1 on asyncio, 2 on uvpy)" in page
+    for text in ("this tree abc", "'not slow'", "(0 tests)", "- `t_other`: a.Loop", "a doubt", "t_stale"):
+        assert text in page
+    assert "Without the results of a whole run so far: aiohttp, " in page
 
 
 def test_the_report_is_made_from_its_data():

@@ -8,12 +8,13 @@ again anywhere and a test can hold it against its data.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .cluster import RESULT
 from .outcomes import BAD, STOCK, gist
-from .recipes import FOLDER
+from .recipes import FOLDER, recipes
 from .steps import ROOT, WORK, relative, step
 
 KEPT = ROOT / "compat" / "results"
@@ -63,6 +64,13 @@ def _of_suite(data: Data) -> Data:
             if test["outcome"] in BAD:
                 bad[one["loop"]].setdefault(name, gist(test["message"]) or test["outcome"])
     small["bad"] = {loop: dict(sorted(found.items())) for loop, found in bad.items()}
+    small["bad_on_stock"] = {
+        name: {
+            loop: sum(one["tests"].get(name, {}).get("outcome") in BAD for one in data["runs"] if one["loop"] == loop)
+            for loop in data["figures"]
+        }
+        for name in small["bad"].get(STOCK, {})
+    }
     small["foreign"] = len(data["foreign"])
     return small
 
@@ -71,19 +79,21 @@ def _of_cpython(data: Data) -> Data:
     """The totals, and the tests that did not pass, by what is said of them."""
     small = {key: data[key] for key in ("python", "loop", "loop_version", "date", "totals", "entries")}
     groups: dict[str, list[str]] = {}
-    small |= {"hangs": 0, "crashes": 0, "mixin": {"tests": 0, "passed": 0}}
     for module in data["modules"].values():
         for test, verdict in module["tests"].items():
-            small["hangs"] += verdict["status"] == "timeout"
-            small["crashes"] += verdict["status"] == "crash"
-            if test.startswith(MIXIN):
-                small["mixin"]["tests"] += 1
-                small["mixin"]["passed"] += verdict["status"] in ("pass", "skip")
             if verdict["category"] in ("unexpected", "as stock"):
                 groups.setdefault(verdict["category"], []).append(f"{test} ({verdict['status']})")
             elif verdict["entry"]:
                 groups.setdefault(f"entry {verdict['entry']}", []).append(test)
     small["groups"] = {name: sorted(tests) for name, tests in groups.items()}
+    tests = [(name, test["status"]) for module in data["modules"].values() for name, test in module["tests"].items()]
+    mixin = [status in ("pass", "skip") for name, status in tests if name.startswith(MIXIN)]
+    small["totals"] |= {
+        "mixin": f"{sum(mixin)} of {len(mixin)}",
+        "hangs": sum(status == "timeout" for _, status in tests),
+        "crashes": sum(status == "crash" for _, status in tests),
+    }
+    small["injection_failed"] = data["injection_failed"]
     small["seconds"] = round(sum(module["seconds"] for module in data["modules"].values()), 1)
     return small
 
@@ -93,9 +103,9 @@ def page(cpython: list[Data], suites: list[Data], dask: list[Data]) -> str:
     lines = [
         "# What other people's tests say",
         "",
-        "Made by `tools/dev report` from compat/results, which whole runs of `tools/dev compat`, `tools/dev suites` and",
-        "`tools/dev dask` fill: no figure here is written by hand. README.md and suites/README.md say how the runs are",
-        "made and judged.",
+        "Made by `tools/dev report` from compat/results, which whole runs of `tools/dev compat`, `tools/dev suites`",
+        "and `tools/dev dask` fill: no figure here is written by hand. README.md and suites/README.md say how the runs",
+        "are made and judged.",
         "",
     ]
     lines += _cpython_part(cpython) if cpython else []
@@ -117,7 +127,19 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
 
 def _cpython_part(results: list[Data]) -> list[str]:
     results = sorted(results, key=lambda data: ([int(part) for part in data["python"].split(".")], data["loop"]))
-    columns = ("tests", "passed", "skipped", "expected", "as stock", "unexpected", "left out", "drove")
+    columns = (
+        "tests",
+        "passed",
+        "skipped",
+        "expected",
+        "as stock",
+        "unexpected",
+        "left out",
+        "drove",
+        "mixin",
+        "hangs",
+        "crashes",
+    )
     lines = [
         "## CPython's own test_asyncio",
         "",
@@ -128,15 +150,12 @@ def _cpython_part(results: list[Data]) -> list[str]:
         "",
     ]
     lines += _table(
-        ("Python", "loop", *columns, "mixin", "hangs", "crashes", "seconds", "date"),
+        ("Python", "loop", *columns, "seconds", "date"),
         (
             (
                 data["python"],
                 f"{data['loop']} {data['loop_version']}".strip(),
                 *(data["totals"][column] for column in columns),
-                f"{data['mixin']['passed']} of {data['mixin']['tests']}",
-                data["hangs"],
-                data["crashes"],
                 data["seconds"],
                 data["date"],
             )
@@ -157,22 +176,24 @@ def _cpython_part(results: list[Data]) -> list[str]:
         )
         for group in ("unexpected", "as stock"):
             if tests := data["groups"].get(group):
-                lines += [f"{group}:", "", *_listed(tests), ""]
+                lines += [f"{group}:", "", *_listed(tests, limit=None), ""]
+        if modules := data.get("injection_failed"):
+            lines += [f"The loop was never made, though stock's is, in: {', '.join(modules)}.", ""]
     return lines
 
 
-def _listed(names: list[str], notes: Mapping[str, str] | None = None) -> list[str]:
+def _listed(names: list[str], notes: Mapping[str, str] | None = None, *, limit: int | None = LIST_LIMIT) -> list[str]:
     notes = notes or {}
-    shown = [f"- `{name}`" + (f": {notes[name]}" if name in notes else "") for name in names[:LIST_LIMIT]]
-    return shown + ([f"- and {len(names) - LIST_LIMIT} more"] if len(names) > LIST_LIMIT else [])
+    shown = [f"- `{name}`" + (f": {notes[name]}" if name in notes else "") for name in names[:limit]]
+    return shown + ([f"- and {len(names) - len(shown)} more"] if len(names) > len(shown) else [])
 
 
 def _figures(data: Data, loop: str) -> str:
-    """What one loop's runs gave: "passed / failed / seconds", with the range where runs differ."""
+    """What one loop's runs gave: "passed / failed / skipped / seconds", with the range where runs differ."""
     runs = data["figures"].get(loop)
     if not runs:
         return "-"
-    return " / ".join(_span([run[key] for run in runs]) for key in ("passed", "failed", "seconds"))
+    return " / ".join(_span([run[key] for run in runs]) for key in ("passed", "failed", "skipped", "seconds"))
 
 
 def _span(values: list[float]) -> str:
@@ -186,14 +207,17 @@ def _suites_part(suites: list[Data]) -> list[str]:
     lines = [
         "## Other people's suites",
         "",
-        "Each figure is *passed / failed / seconds*, over all runs of that loop. *drove*: tests in which the loop",
-        "under test ran, in the order of the columns before. *ours*: ids that were bad in a run on uvpy and in none on",
-        "stock asyncio, those excused below apart; ids that did not run, or ran in addition; ids that ran without the",
-        "loop though stock's was there.",
+        "Each figure is *passed / failed / skipped / seconds*, over all runs of that loop; an expected failure counts",
+        "as passed. *drove*: tests in which the loop under test ran, in the order of the columns before. *ours*: ids",
+        "that were bad in a run on uvpy and in none on stock asyncio, those excused below apart; ids that did not run,",
+        "or ran in addition; ids that ran without the loop though stock's was there. *as stock*: whether all of this,",
+        "and what is said of the suite below, leaves nothing against uvpy.",
         "",
     ]
+    if missing := sorted(recipes().keys() - {data["suite"] for data in suites}):
+        lines += [f"Without the results of a whole run so far: {', '.join(missing)}.", ""]
     lines += _table(
-        ("suite", "Python", *LOOPS, "drove", "ours", "date"),
+        ("suite", "Python", *LOOPS, "drove", "ours", "as stock", "date"),
         (
             (
                 f"{data['suite']} {data['version']}",
@@ -201,6 +225,7 @@ def _suites_part(suites: list[Data]) -> list[str]:
                 *(_figures(data, loop) for loop in LOOPS),
                 ", ".join(_span([run["drove"] for run in data["figures"].get(loop, ())]) for loop in LOOPS),
                 _ours(data),
+                "yes" if data["good"] else "NO",
                 data["date"],
             )
             for data in suites
@@ -216,8 +241,8 @@ def _dask_part(data: Data) -> list[str]:
         "## Dask: how many tasks its scheduler gets done",
         "",
         "Scheduler, worker and client are processes of their own on loopback, all on the loop of the row. The work:",
-        f"{data['tasks']} tiny tasks, half of them independent, half reduced in pairs. Medians of the rounds; *times*: of",
-        "stock asyncio of the same round, above 1 where the loop is faster. `tools/dev dask` measures it.",
+        f"{data['tasks']} tiny tasks, half of them independent, half reduced in pairs. Medians of the rounds; *times*:",
+        "of stock asyncio of the same round, above 1 where the loop is faster. `tools/dev dask` measures it.",
         "",
         f"Dask {data['dask']}, Python {data['python']}, {data['rounds']} rounds, {data['date']}.",
         "",
@@ -250,20 +275,41 @@ def _suite(data: Data) -> list[str]:
     lines = [f"### {data['suite']}", "", f"{data['what']}. Source: {data['source']}."]
     versions = [f"{name} {version}" for name, version in {**data["versions"], **data["services"]}.items()]
     runs = [f"{len(found)} on {loop}" for loop, found in data["figures"].items()]
+    if data.get("revision"):
+        versions.append(f"this tree {data['revision']}")
     lines += [f"Versions: {', '.join(versions)}. Runs: {', '.join(runs)}.", ""]
+    if data.get("asked"):
+        lines += [f"pytest was given `{shlex.join(data['asked'])}`.", ""]
     if data["left_out"]:
-        lines += ["Left out:", "", *(f"- `{tests}`: {why}" for tests, why in data["left_out"].items()), ""]
+        number = _span([run["left_out"] for found in data["figures"].values() for run in found if "left_out" in run])
+        lines += [
+            f"Left out ({number} tests):",
+            "",
+            *(f"- `{tests}`: {why}" for tests, why in data["left_out"].items()),
+            "",
+        ]
     stock: dict[str, str] = data["bad"].get(STOCK, {})
     if stock:
         said = {name: "`" + text.replace("`", "'") + "`" for name, text in stock.items()}
-        lines += [f"Bad on stock asyncio too, on this machine ({len(stock)}):", "", *_listed(list(stock), said), ""]
+        for name, times in data.get("bad_on_stock", {}).items():
+            said[name] += f" (runs: {', '.join(f'{number} on {loop}' for loop, number in times.items())})"
+        lines += [f"Bad in a run on stock asyncio, on this machine ({len(stock)}):", ""]
+        lines += [*_listed(list(stock), said, limit=None), ""]
     for loop, found in data["comparisons"].items():
         names = {"bad": "bad", "not_run": "not run", "more": "run in addition", "not_driven": "not driven"}
         for key, title in names.items():
             if found[key]:
                 lines += [f"{loop}, not so on stock asyncio: {title} ({len(found[key])}):", ""]
                 excused: dict[str, str] = data["excused"] if loop == "uvpy" and key == "bad" else {}
-                lines += [*_listed(found[key], excused), ""]
+                lines += [*_listed(found[key], excused, limit=None if loop == "uvpy" else LIST_LIMIT), ""]
+    if data["unexplained_foreign"]:
+        lines += ["Another loop ran, of any of the three kinds of runs:", ""]
+        others = {name: ", ".join(kinds) for name, kinds in data["unexplained_foreign"].items()}
+        lines += [*_listed(list(others), others, limit=None), ""]
+    if doubts := data.get("doubts"):
+        lines += [f"Proves nothing: {'; '.join(doubts)}.", ""]
+    if data["stale"]:
+        lines += [f"Excused, and passes: {', '.join(data['stale'])}.", ""]
     if data["incomplete"]:
         lines += [f"Runs that did not come to their end: {', '.join(data['incomplete'])}.", ""]
     return lines

@@ -32,23 +32,31 @@ class Count:
 foreign: list[str] = []
 """The types of loops that ran though they are not the injected one."""
 
+injected = {"loop": "", "file": ""}
+"""The class that was injected and the package it is from; the runner holds them against what it asked for."""
+
 
 def _base(name: str) -> type:
     """The loop's class. Before anything is patched: uvpy borrows from asyncio."""
     if name == "asyncio":
-        return asyncio.SelectorEventLoop
+        return _noted(asyncio.SelectorEventLoop, asyncio.__file__)
     folder = os.environ[PATH_VARIABLE]
     sys.path.insert(0, folder)
     try:
         module = importlib.import_module(name)
     finally:
         sys.path.remove(folder)
-    loop = cast("type", module.Loop)
+    loop = _noted(module.Loop, module.__file__)
     # A suite that asks whether uvloop can be imported must get the same answer whichever loop drives it.
     if name == "uvloop":
         for known in [known for known in sys.modules if known.partition(".")[0] == name]:
             del sys.modules[known]
     return loop
+
+
+def _noted(loop: Any, file: str | None) -> type:
+    injected.update(loop=f"{loop.__module__}.{loop.__qualname__}", file=file or "")
+    return cast("type", loop)
 
 
 def _counting(base: Any) -> type:

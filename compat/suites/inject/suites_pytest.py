@@ -64,7 +64,7 @@ class Recorder:
             config.hook.pytest_deselected(items=gone + done)
             dropped = {id(item) for item in gone + done}
             items[:] = [item for item in items if id(item) not in dropped]
-        self.emit(collected=len(items), left_out=len(gone))
+        self.emit(collected=len(items), left_out=len(gone), injected=suites_loop.injected)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
