@@ -157,6 +157,17 @@ def test_exec_status_is_the_programs():
     assert python("-m", "uvpy", "exec", "-c", "raise SystemExit(7)")[0] == 7
 
 
+def test_a_gunicorn_whose_worker_makes_its_loop_otherwise():
+    status, _out, err = python(
+        "-c",
+        "import sys, types\nname = 'gunicorn.workers.gasgi'\n"
+        "for part in ('gunicorn', 'gunicorn.workers', name): sys.modules[part] = types.ModuleType(part)\n"
+        "sys.modules[name].ASGIWorker = object\nimport uvpy.gunicorn\nuvpy.gunicorn.ASGIWorker",
+    )
+    assert status == 1
+    assert "makes its loop in another way" in err
+
+
 def test_gunicorn_workers_are_made_when_asked_for():
     status, _out, err = python("-c", "import uvpy.gunicorn as g; g.NoSuchWorker")
     assert status == 1
