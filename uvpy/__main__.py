@@ -39,18 +39,40 @@ def _info() -> int:
     return 0
 
 
+def _isolating(command: list[str]) -> str | None:
+    """The option among Python's own, before what it is to run, by which it ignores PYTHONPATH."""
+    words = iter(command)
+    for word in words:
+        if not word.startswith("-") or word == "-" or word.startswith("--"):
+            return None
+        for place, letter in enumerate(word[1:], 1):
+            if letter in "IE":
+                return word
+            if letter in "cm":  # what follows is the program's
+                return None
+            if letter in "WX":  # with a value, here or in the next word
+                if place == len(word) - 1:
+                    next(words, None)
+                break
+    return None
+
+
+def _is_program(path: str) -> bool:
+    """Whether Python can run it as it stands: a file, or a folder made for that."""
+    return os.path.isfile(path) or os.path.exists(os.path.join(path, "__main__.py"))
+
+
 def _exec(command: list[str]) -> NoReturn:
     """Become the program of `python -m uvpy exec`, with the stand-in for uvloop on its path and its children's."""
     if not command:
         sys.exit("python -m uvpy exec: what is to be run? -m MODULE, -c CODE, a file, or a command")
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     first = command[0]
-    isolated = [option for option in (*options, first) if option[:1] == "-" and option[1:2] in tuple("IE")]
-    if isolated:
-        sys.exit(f"python -m uvpy exec: the stand-in comes by PYTHONPATH, which {isolated[0]} ignores")
+    if isolating := _isolating([*options, *command]):
+        sys.exit(f"python -m uvpy exec: the stand-in comes by PYTHONPATH, which {isolating} ignores")
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{uvpy.compat.STAND_IN}{os.pathsep}{path}" if path else uvpy.compat.STAND_IN
-    program = None if first.startswith("-") or os.path.exists(first) else shutil.which(first)
+    program = None if first.startswith("-") or _is_program(first) else shutil.which(first)
     sys.stdout.flush()
     sys.stderr.flush()
     if program is not None:

@@ -18,6 +18,8 @@ import uvpy
 
 def _asgi_worker() -> Any:
     base = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
+    if not hasattr(base, "_setup_event_loop"):  # else it would run on asyncio's loop, and nobody would know
+        raise ImportError("uvpy.gunicorn: this gunicorn's ASGI worker makes its loop in another way; uvpy is too old")
 
     def _setup_event_loop(self: Any) -> None:
         self.loop = uvpy.new_event_loop()

@@ -9,9 +9,10 @@ import pytest
 import uvpy.compat
 
 
-def python(*arguments, **environment):
+def python(*arguments, cwd=None, **environment):
     done = subprocess.run(
         [sys.executable, *arguments],
+        cwd=cwd,
         env={**os.environ, "PYTHONWARNINGS": "error", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -117,11 +118,33 @@ def test_exec_keeps_the_interpreters_options():
     assert out == "True"
 
 
-@pytest.mark.parametrize("option", ["-I", "-E", "-IS"])
-def test_exec_refuses_isolation(option):
-    status, out, err = python("-m", "uvpy", "exec", option, "-c", "print(1)")
+def test_exec_of_a_command_beside_a_folder_of_its_name(tmp_path):
+    (tmp_path / "folder" / "probe").mkdir(parents=True)
+    script = tmp_path / "probe"
+    script.write_text(f"#!{sys.executable}\n{PRINT}\n")
+    script.chmod(0o755)
+    paths = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    status, out, err = python("-m", "uvpy", "exec", "probe", cwd=tmp_path / "folder", **paths)
+    assert (status, err) == (0, "")
+    assert out.startswith(uvpy.compat.STAND_IN)
+
+
+@pytest.mark.parametrize(
+    "options", [["-I"], ["-E"], ["-IS"], ["-SE"], ["-u", "-I"], ["-W", "ignore", "-E"], ["-Xdev", "-BE"]]
+)
+def test_exec_refuses_isolation(options):
+    status, out, err = python("-m", "uvpy", "exec", *options, "-c", "print(1)")
     assert (status, out) == (1, "")
-    assert option in err
+    assert f"which {options[-1]} ignores" in err
+
+
+@pytest.mark.parametrize(
+    "command", [["-c", PRINT, "-I"], ["-W", "ignore::ImportWarning", "-c", PRINT], ["-Xutf8=1", "-Bc", PRINT, "-E"]]
+)
+def test_exec_leaves_what_only_looks_like_isolation(command):
+    status, out, err = python("-m", "uvpy", "exec", *command)
+    assert (status, err) == (0, "")
+    assert out.startswith(uvpy.compat.STAND_IN)
 
 
 def test_exec_of_nothing():
@@ -132,6 +155,17 @@ def test_exec_of_nothing():
 
 def test_exec_status_is_the_programs():
     assert python("-m", "uvpy", "exec", "-c", "raise SystemExit(7)")[0] == 7
+
+
+def test_a_gunicorn_whose_worker_makes_its_loop_otherwise():
+    status, _out, err = python(
+        "-c",
+        "import sys, types\nname = 'gunicorn.workers.gasgi'\n"
+        "for part in ('gunicorn', 'gunicorn.workers', name): sys.modules[part] = types.ModuleType(part)\n"
+        "sys.modules[name].ASGIWorker = object\nimport uvpy.gunicorn\nuvpy.gunicorn.ASGIWorker",
+    )
+    assert status == 1
+    assert "makes its loop in another way" in err
 
 
 def test_gunicorn_workers_are_made_when_asked_for():

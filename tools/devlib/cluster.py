@@ -130,6 +130,8 @@ def run(env: Env, *, rounds: int, tasks: int) -> int:
         for label in list(WAYS) if number % 2 == 0 else reversed(WAYS):
             with Cluster(env.python, WAYS[label], 1, env.environment()) as made:
                 told = made.ask("throughput", str(tasks))
+            if told["loop"].partition(".")[0] != label.partition(" ")[0]:
+                raise Failure(f"dask: the scheduler that was to run on {label} ran on {told['loop']}")
             samples[label].append(told)
             step(
                 f"round {number + 1}: {label:13} {told['loop']}: {told['rate']:7,.0f} tasks/s,"

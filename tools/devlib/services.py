@@ -34,7 +34,6 @@ class Service:
     name: str
     port: int
     version: str
-    binaries: Path
 
 
 def unprivileged() -> str | None:
@@ -167,7 +166,7 @@ def postgresql() -> Iterator[Service]:
     step(f"PostgreSQL {version} on {HOST}:{port}")
     # SIGINT is its fast shutdown: it ends its sessions.
     with _running("postgresql", command, folder, user, ready, signal.SIGINT):
-        yield Service("postgresql", port, version, binaries)
+        yield Service("postgresql", port, version)
 
 
 @contextlib.contextmanager
@@ -200,7 +199,7 @@ def redis() -> Iterator[Service]:
     version = (answer([program, "--version"]) or "v=?").partition("v=")[2].split()[0]
     step(f"Redis {version} on {HOST}:{port}")
     with _running("redis", command, folder, user, ready, signal.SIGTERM):
-        yield Service("redis", port, version, program.parent)
+        yield Service("redis", port, version)
 
 
 SERVICES: dict[str, Callable[[], contextlib.AbstractContextManager[Service]]] = {
