@@ -97,11 +97,13 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 @pytest.fixture(autouse=True)
-def clean():
+def clean(request):
     """What a test must leave behind: no descriptor, no thread, nothing that nobody could catch, nothing in
     asyncio's log.
     """
-    faulthandler.dump_traceback_later(WATCHDOG, exit=True, file=stderr)
+    # Clusters and servers of several processes take most of a minute where others use the machine, too.
+    patience = 4 if request.node.get_closest_marker("slow") else 1
+    faulthandler.dump_traceback_later(WATCHDOG * patience, exit=True, file=stderr)
     try:
         with leaks.watch() as found:
             yield found

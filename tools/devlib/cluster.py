@@ -36,7 +36,7 @@ class Way:
 
     variables: Mapping[str, str]
     before: tuple[str, ...] = ()
-    """What stands between `python` and `-m distributed...`."""
+    """What stands between `python` and `-m dask`."""
 
 
 WAYS = {
@@ -78,7 +78,7 @@ class Cluster:
     def _start(self, part: str, arguments: Sequence[str]) -> None:
         with (self._folder / f"{part}.log").open("wb") as out:
             process = subprocess.Popen(
-                self.command(f"distributed.cli.dask_{part}", arguments),
+                self.command("dask", [part, *arguments]),
                 env=self._environment,
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,

@@ -72,7 +72,8 @@ def run(names: list[str], options: Options) -> int:
                 good = False
         if not good:
             failed.append(name)
-    step(f"suites: {', '.join(failed)} not as on stock asyncio" if failed else "suites: all as on stock asyncio")
+    wish = "fetched" if options.fetch else "as on stock asyncio"
+    step(f"suites: {', '.join(failed)} not {wish}" if failed else f"suites: all {wish}")
     return 1 if failed else 0
 
 
