@@ -8,6 +8,7 @@ from pathlib import Path
 
 from . import builds, lint, pythons, suites
 from .builds import Env
+from .machine import install_packages, may_install
 from .outcomes import STOCK
 from .steps import ROOT, Command, Failure, answer, show, step
 
@@ -55,10 +56,15 @@ def compat(env: Env, *options: str) -> bool:
     step(f"compat: CPython's own test_asyncio, {' '.join(options) or 'whole'}, {env.key}")
     command: Command = [env.python, ROOT / "compat" / "run.py", "--python", env.python, *options]
     status = show(command, env=env.environment(), limit=900)
-    if status == COMPAT_HAS_NO_TESTS:
-        print(f"skipped: this Python ({env.base.path}) came without its own tests", flush=True)
-        return True
-    return status == 0
+    if status != COMPAT_HAS_NO_TESTS:
+        return status == 0
+    package = f"libpython{env.base.minor}-testsuite"
+    if env.base.path.is_relative_to("/usr/bin") and may_install() and answer(["dpkg", "-s", package]) is None:
+        # Debian has a Python's own tests in a package of their own.
+        install_packages(f"the tests of {env.base.path}", [package])
+        return compat(env, *options)
+    print(f"skipped: this Python ({env.base.path}) came without its own tests", flush=True)
+    return True
 
 
 def compat_slice(env: Env) -> bool:
