@@ -145,7 +145,7 @@ def _cpython_part(results: list[Data]) -> list[str]:
         "",
         "*passed*: on this loop; *skipped*: stock asyncio skips them too; *expected*: named with a reason in",
         "expected.toml, which is uvpy's; *as stock*: stock asyncio fails too; *left out*: the same test on another",
-        "selector; *mixin*: those that pass of SelectEventLoopTests in test_events (EventLoopTestsMixin and some more);",
+        "selector; *mixin*: those that pass of SelectEventLoopTests in test_events (EventLoopTestsMixin and more);",
         "*drove*: tests in which this loop really ran. Hangs and crashes are among the unexpected.",
         "",
     ]
