@@ -394,12 +394,6 @@ bool Loop::queue_due_timers() {
   return timers_.move_due(end, timer_mark_, ready_);
 }
 
-bool Loop::push_ready(py::Ref<>&& handle) {
-  // In asyncio a transport's callback is a handle of the batch, and what it schedules runs in the next one. Ours runs in
-  // the poll, so what it schedules waits until the batch is counted. Another thread's call while we are parked does not.
-  return (in_poll_ && !gil_.given() ? later_ : ready_).push(std::move(handle));
-}
-
 bool Loop::absorb_later() {
   while (!later_.empty()) {
     if (!ready_.push(later_.pop())) {

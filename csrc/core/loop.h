@@ -84,7 +84,12 @@ class Loop {
   static PyObject* refuse_foreign();
 
   // Queues a handle for the next batch. False with MemoryError set.
-  bool push_ready(py::Ref<>&& handle);
+  bool push_ready(py::Ref<>&& handle) {
+    // In asyncio a transport's callback is a handle of the batch, and what it schedules runs in the next one. Ours runs
+    // in the poll, so what it schedules waits until the batch is counted. Another thread's call while we are parked does
+    // not.
+    return (in_poll_ && !gil_.given() ? later_ : ready_).push(std::move(handle));
+  }
   // Whether a transport's event found by the poll must wait its turn: in asyncio it is a handle behind those that were
   // scheduled before. With nothing scheduled it may run in the poll at once.
   bool must_queue_io() const { return !ready_.empty(); }
@@ -229,8 +234,11 @@ class Loop {
   bool describe_guests(PyObject* rows);
 
   // ---- scheduling (schedule.cpp)
-  py::Ref<> make_handle(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
-                        PyObject* context);
+  // A handle of a kind, with its type; the second is the plain kind.
+  template <class Kind>
+  py::Ref<> make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  py::Ref<> make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  template <class Kind>
   PyObject* soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
                  bool check_thread);
   PyObject* schedule_at(double when, PyObject* given, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
