@@ -405,8 +405,10 @@ void Loop::noticed(PyObject* name, bool is_set) {
       {s.names.call_at, kCallAt},
       {s.names.call_later, kCallLater},
   };
+  // Names of attributes are interned nearly always, and then one object is one name.
+  const bool may_be_equal = PyUnicode_Check(name) && !PyUnicode_CHECK_INTERNED(name);
   for (const auto& hook : hooks) {
-    if (name == hook.name || (PyUnicode_Check(name) && PyUnicode_Compare(name, hook.name) == 0)) {
+    if (name == hook.name || (may_be_equal && PyUnicode_Compare(name, hook.name) == 0)) {
       instance_hooks_ = is_set ? instance_hooks_ | hook.hook : instance_hooks_ & ~hook.hook;
     }
   }
