@@ -44,7 +44,12 @@ class Gil {
 
  private:
   // Three of the last sixteen waits: one descheduled process does not make a convoy.
-  bool contended() const { return __builtin_popcount(history_ & 0xFFFFU) >= 3; }
+  bool contended() const {
+    std::uint32_t left = history_ & 0xFFFFU;
+    left &= left - 1;  // the lowest of them goes, twice
+    left &= left - 1;
+    return left != 0;
+  }
   void take_back();
   void shorten();
   void restore();
