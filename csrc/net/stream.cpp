@@ -253,7 +253,7 @@ void Stream::received(ssize_t count, const uv_buf_t* buf) {
     return;
   }
   loop().count_callback();
-  py::Ref<> data = py::steal(PyBytes_FromStringAndSize(buf->base, count));
+  py::Ref<> data = loop().received().make(buf->base, count);
   if (!data || !protocol_.call(loop(), state.names.data_received, data.get())) {
     protocol_failed("Fatal error: protocol.data_received() call failed.");
   }
