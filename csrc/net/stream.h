@@ -68,11 +68,14 @@ class Stream : public Duplex {
   // Whether data may be written now; if not, `answer` (null before) is what the method of that name returns.
   bool accepts(const char* function, PyObject** answer);
   PyObject* refuse_to_send();
+  PyObject* write_bytes(PyObject* object, const char* data, Py_ssize_t size);
   bool gathers_now();
   bool send(PyObject* object, const char* data, std::size_t size);
   bool begin_waiting();
   bool keep(PyObject* object, const char* data, std::size_t size, std::size_t offset);
+  ssize_t try_send(const char* data, std::size_t size) const;
   void send_queue();
+  void send_chunks();
   void start_request();
   void write_failed(uv::Status status);
   void written(int status);
