@@ -314,15 +314,21 @@ void Stream::start_request() {
   for (unsigned i = 0; i < count; ++i) {
     size += bufs[i].len;
   }
+  if (!sending_) {
+    sending_.reset(new (std::nothrow) Sending);
+    if (!sending_) {
+      PyErr_NoMemory();
+    }
+  }
   // The references move first: the request may be written from at any time after.
-  if (!queue_.move_to(in_flight_, size)) {
+  if (!sending_ || !queue_.move_to(sending_->queue, size)) {
     loop().leave_with_error();
     return;
   }
-  request_.data = this;
-  const uv::Status queued = uv_write(&request_, stream(), bufs, count, &Stream::on_write);
+  sending_->request.data = this;
+  const uv::Status queued = uv_write(&sending_->request, stream(), bufs, count, &Stream::on_write);
   if (!queued.ok()) {
-    in_flight_.clear();
+    sending_->queue.clear();
     write_failed(queued);
     return;
   }
@@ -352,7 +358,7 @@ void Stream::on_write(uv_write_t* request, int status) {
 
 void Stream::written(int status) {
   writing_ = false;
-  in_flight_.clear();
+  sending_->queue.clear();
   if (reading_) {
     loop().resources().changed.push(this);  // libuv takes back its wish to write
   }
