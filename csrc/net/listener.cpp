@@ -11,6 +11,7 @@
 #include "core/debug.h"
 #include "core/report.h"
 #include "net/connection.h"
+#include "net/tcp.h"
 #include "py/args.h"
 #include "py/call.h"
 #include "py/method.h"
@@ -75,6 +76,11 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
     return false;
   }
   state->specific_ = is_specific(state->own_);
+  if (state->own_.storage.ss_family == AF_UNIX) {
+    state->no_delay_ = NoDelay::each;
+  } else {
+    TCPTransport::tune(fd);
+  }
   if (!state->context_ || !state->watch()) {
     return false;
   }
@@ -241,11 +247,15 @@ bool Listener::make_connection(int fd, const RawAddress& peer, bool* taken) {
   if (!protocol) {
     return false;
   }
+  if (no_delay_ == NoDelay::unknown) {
+    no_delay_ = TCPTransport::is_tuned(fd) ? NoDelay::inherited : NoDelay::each;
+  }
   py::Ref<> transport = make_transport(loop(), family,
                                        {.fd = fd,
                                         .protocol = protocol.get(),
                                         .server = server_.get(),
                                         .context = context_given_ ? context.get() : nullptr,
+                                        .tuned = no_delay_ == NoDelay::inherited,
                                         .own = specific_ ? &own_ : nullptr,
                                         .peer = &peer});
   *taken = static_cast<bool>(transport);

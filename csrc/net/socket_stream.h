@@ -28,6 +28,7 @@ struct Connection {
   PyObject* extra = nullptr;
   PyObject* server = nullptr;
   PyObject* context = nullptr;  // to be kept; null: none
+  bool tuned = false;           // tune() would change nothing
   // Null: to be asked of the kernel.
   const RawAddress* own = nullptr;
   const RawAddress* peer = nullptr;
@@ -122,7 +123,9 @@ class SocketStream : public Stream {
       return false;
     }
     keep_addresses(connection.own, connection.peer);
-    Self::tune(fd_);
+    if (!connection.tuned) {
+      Self::tune(fd_);
+    }
     lost_ = false;
     if (hold_socket() && loop.watchers().set_transport(fd_, self) && start_serving(connection.waiter)) {
       return true;
