@@ -38,14 +38,6 @@ int accept_client(int listening, RawAddress* peer) {
 #endif
 }
 
-// Whether sockets accepted from one that is bound so have the same address of their own: not where it is for all.
-bool is_specific(const RawAddress& own) {
-  if (own.storage.ss_family == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_addr.s_addr != htonl(INADDR_ANY);
-  }
-  return own.storage.ss_family == AF_UNIX;
-}
-
 }  // namespace
 
 bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObject* server, Py_ssize_t backlog,
@@ -75,7 +67,6 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
     py::raise_os_error(errno);
     return false;
   }
-  state->specific_ = is_specific(state->own_);
   if (state->own_.storage.ss_family == AF_UNIX) {
     state->no_delay_ = NoDelay::each;
   } else {
@@ -250,13 +241,15 @@ bool Listener::make_connection(int fd, const RawAddress& peer, bool* taken) {
   if (no_delay_ == NoDelay::unknown) {
     no_delay_ = TCPTransport::is_tuned(fd) ? NoDelay::inherited : NoDelay::each;
   }
+  // A Unix socket has the listener's name. One of the internet may have another than that its listener is bound to:
+  // transparent proxies and the kernel's programs for lookups see to it.
   py::Ref<> transport = make_transport(loop(), family,
                                        {.fd = fd,
                                         .protocol = protocol.get(),
                                         .server = server_.get(),
                                         .context = context_given_ ? context.get() : nullptr,
                                         .tuned = no_delay_ == NoDelay::inherited,
-                                        .own = specific_ ? &own_ : nullptr,
+                                        .own = family == AF_UNIX ? &own_ : nullptr,
                                         .peer = &peer});
   *taken = static_cast<bool>(transport);
   return *taken;

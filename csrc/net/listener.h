@@ -55,7 +55,6 @@ class Listener final : public core::Resource {
   Py_ssize_t backlog_ = 0;
   int fd_ = -1;
   RawAddress own_{};
-  bool specific_ = false;  // then those who are accepted have the same address of their own
   // Set on the listening socket for those accepted from it; they have it so on Linux, which the first one shows.
   enum class NoDelay : unsigned char { unknown, each, inherited };
   NoDelay no_delay_ = NoDelay::unknown;

@@ -260,6 +260,10 @@ void Stream::write_failed(uv::Status status) {
 // What the kernel takes at once, or -1 with errno set. What uv_try_write does, at a third of the instructions: nothing of
 // libuv's is on its way where we call it.
 ssize_t Stream::try_send(const char* data, std::size_t size) const {
+  if (!stream_is_open()) {
+    errno = EBADF;  // the number may be another file's by now
+    return -1;
+  }
   ssize_t sent;
   do {
     sent = ::send(fd_, data, std::min(size, kMostAtOnce), 0);
