@@ -19,6 +19,7 @@
 #include "core/watched_files.h"
 #include "core/watcher.h"
 #include "py/args.h"
+#include "py/bytes_pool.h"
 #include "py/object.h"
 #include "py/ref.h"
 #include "state.h"
@@ -124,6 +125,8 @@ class Loop {
   char* slab();
   static constexpr std::size_t kSlabSize = 256 * 1024;
   static constexpr std::size_t kSlabRoom = 1024 * 1024;
+  // What becomes of it in data_received().
+  py::BytesPool& received() { return received_; }
   // The resource holds input that it has taken from the kernel ahead: it is asked for one piece of it in the place where
   // a poll of asyncio would find the kernel's next one.
   void hold_input(Resource* resource);
@@ -290,6 +293,7 @@ class Loop {
   Resources resources_;
   Guests guests_;
   char* slab_ = nullptr;
+  py::BytesPool received_;
 
   py::Ref<> leaving_;  // the exception that the run ends with
   py::Ref<> current_handle_;

@@ -171,6 +171,7 @@ PyObject* Loop::shutdown() {
   watched_files_.clear();
   task_factory_.reset();
   current_handle_.reset();
+  received_.clear();
   if (!guests_.warn_of_left_open(*this)) {
     return nullptr;
   }

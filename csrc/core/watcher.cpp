@@ -177,7 +177,7 @@ bool Watchers::release(Loop& loop, int fd, unsigned side, PyObject* handle) {
 
 bool Watchers::keeps(int fd, PyObject* sock) const {
   const Watch found = look(fd);
-  return found.kept != nullptr && found.transport == nullptr && py::refers_to(found.kept, sock);
+  return found.kept != nullptr && transport(fd) == nullptr && py::refers_to(found.kept, sock);
 }
 
 void Watchers::forget_kept(Loop& loop, int fd) {
@@ -254,21 +254,21 @@ void Watchers::remove_native(Loop& loop, int fd, const void* owner) {
 bool Watchers::set_transport(int fd, PyObject* transport) {
   const auto at = static_cast<std::size_t>(fd);
   if (transport == nullptr) {
-    if (at < table_.capacity()) {
-      table_[at].transport = nullptr;
+    if (at < transports_.capacity()) {
+      transports_[at] = nullptr;
     }
     return true;
   }
-  if (!table_.reserve(at + 1)) {
+  if (!transports_.reserve(at + 1)) {
     return false;
   }
-  table_[at].transport = transport;
+  transports_[at] = transport;
   return true;
 }
 
 PyObject* Watchers::transport(int fd) const {
   const auto at = static_cast<std::size_t>(fd);
-  return fd >= 0 && at < table_.capacity() ? table_[at].transport : nullptr;
+  return fd >= 0 && at < transports_.capacity() ? transports_[at] : nullptr;
 }
 
 void Watchers::on_poll(uv_poll_t* handle, int, int) {

@@ -87,7 +87,6 @@ class Watchers {
   struct Watch {
     PyObject* reader;  // owned
     PyObject* writer;  // owned
-    PyObject* transport;
     Ready ready;
     void* owner;
     unsigned sides;  // that the owner wants
@@ -121,7 +120,8 @@ class Watchers {
 
   PollSet set_;
   uv::Handle<uv_poll_t> poll_;
-  py::Array<Watch> table_;  // by descriptor
+  py::Array<Watch> table_;           // by descriptor
+  py::Array<PyObject*> transports_;  // by descriptor; apart, since most are of transports, which need no Watch
   std::size_t foreign_ = 0;
   std::size_t kept_ = 0;
   bool used_ = false;
