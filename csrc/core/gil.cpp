@@ -3,8 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "core/gil.h"
 
-#include <poll.h>
 #include <time.h>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #include <cmath>
 
@@ -21,12 +24,8 @@ constexpr double kDefaultInterval = 0.005;
 constexpr double kShortInterval = 0.000103;
 // A wait shorter than this is no contention whatever the interval; it saves asking for it.
 constexpr std::int64_t kWorthALookNs = 40'000;
-// How long a loop looks for its next packet with the GIL, where the last came as soon.
-constexpr std::int64_t kStayNs = 50'000;
-// Who is woken for the GIL needs a while until it runs: after a shorter park nobody else can have had it.
+// Who is woken for the GIL needs a while until it runs: after a shorter park it may be that nobody could have had it.
 constexpr std::int64_t kHandoverNs = 100'000;
-// The loop's share: this many times as long as it waited.
-constexpr double kShare = 1.25;
 
 std::int64_t now_ns() {
   timespec t{};
@@ -34,11 +33,34 @@ std::int64_t now_ns() {
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-// Long enough for another thread to wake up and take the GIL; a sleep of nothing lasts as long as the timer's slack.
-void yield() {
-  const timespec moment{0, 1000};
-  nanosleep(&moment, nullptr);
-}
+// A wait for the GIL with a time-out of 0.1 ms takes 0.15 where the kernel gathers timers by their slack, 50 us. While
+// one lives this thread's is small.
+class PunctualWait {
+ public:
+  explicit PunctualWait([[maybe_unused]] bool wanted) {
+#ifdef __linux__
+    if (wanted) {
+      slack_ = prctl(PR_GET_TIMERSLACK);
+    }
+    if (slack_ > kSlackNs) {
+      prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(kSlackNs));
+    }
+#endif
+  }
+  ~PunctualWait() {
+#ifdef __linux__
+    if (slack_ > kSlackNs) {
+      prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_));
+    }
+#endif
+  }
+  PunctualWait(const PunctualWait&) = delete;
+  PunctualWait& operator=(const PunctualWait&) = delete;
+
+ private:
+  static constexpr int kSlackNs = 1000;
+  int slack_ = 0;
+};
 
 // The interpreter keeps whole microseconds, and loses one where somebody saves a value and sets it again.
 bool same(double a, double b) { return std::fabs(a - b) < 1.5e-6; }
@@ -74,59 +96,38 @@ void Gil::give() {
 }
 
 void Gil::take_back() {
-  std::int64_t start = now_ns();
-  const std::int64_t parked = given_at_ != 0 ? start - given_at_ : kHandoverNs;
-  if (shortened_) {
-    gap_is_short_ = parked < kStayNs;
-    if (gap_is_short_ && start >= share_until_) {
-      yield();
-      ++yielded_count_;
-      start = now_ns();
-    }
-  }
+  const std::int64_t start = now_ns();
   PyThreadState* saved = saved_;
-  PyEval_RestoreThread(saved);
-  const std::int64_t end = now_ns();
+  {
+    const PunctualWait punctual(shortened_);
+    PyEval_RestoreThread(saved);
+  }
+  const std::int64_t waited = now_ns() - start;
   saved_ = nullptr;  // only now: other threads ask given() under the GIL
-  waited_ns_ += static_cast<std::uint64_t>(end - start);
-  judge(given_at_ != 0 ? start - given_at_ : kHandoverNs, end - start);
+  waited_ns_ += static_cast<std::uint64_t>(waited);
+  remember(start, waited);
   if (shortened_) {
     restore();
   }
 }
 
-// What a wait for the GIL tells.
-void Gil::judge(std::int64_t parked, std::int64_t waited) {
-  double interval = 0;
+void Gil::remember(std::int64_t start, std::int64_t waited) {
+  bool slow = false;
   if (waited >= kWorthALookNs) {
-    interval = interval_now(state_);
+    const double interval = interval_now(state_);
+    slow = interval > 0 && static_cast<double>(waited) >= 0.8e9 * interval;
   }
-  const bool slow = interval > 0 && static_cast<double>(waited) >= 0.8e9 * interval;
   if (slow) {
     ++contended_count_;
-    share_until_ = now_ns() + static_cast<std::int64_t>(kShare * static_cast<double>(waited));
+    slow_at_ = start;
+    history_ = (history_ << 1) | 1U;
+  } else if (start - slow_at_ > kPatienceMs * 1'000'000LL) {
+    forget();
+  } else if (start - given_at_ >= kHandoverNs) {
+    // Quick returns right after the GIL was given up do not count: by them a loop that is never at rest would forget
+    // who is there.
+    history_ <<= 1;
   }
-  // A quick return right after the GIL was given up says nothing: nobody could have had it.
-  if (slow || parked >= kHandoverNs || history_ == 0) {
-    history_ = (history_ << 1) | (slow ? 1U : 0U);
-  }
-}
-
-bool Gil::look(int backend) {
-  const std::int64_t start = now_ns();
-  if (start >= share_until_) {
-    return false;
-  }
-  std::int64_t end = gap_is_short_ ? start + kStayNs : start;
-  end = end < share_until_ ? end : share_until_;
-  pollfd events{backend, POLLIN, 0};
-  do {
-    if (poll(&events, 1, 0) != 0) {
-      ++stayed_count_;
-      return true;
-    }
-  } while (now_ns() < end);
-  return false;
 }
 
 // False where the interval is the user's own: then there is nothing to do, and nothing to remember.

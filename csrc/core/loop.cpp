@@ -308,8 +308,8 @@ void Loop::before_poll() {
     leave_with_error();
   }
   flush_writes();
-  const bool block = ms != 0 && ready_.empty() && later_.empty() && resources_.holding.empty() && !stopping_ &&
-                     !leaving_ && !gil_.stays(uv_backend_fd(&uv_));
+  const bool block =
+      ms != 0 && ready_.empty() && later_.empty() && resources_.holding.empty() && !stopping_ && !leaving_;
   if (!block) {
     // The time-out is computed after the prepare callbacks, and an active idle handle makes it zero.
     uv_idle_start(idle_.get(), &Loop::on_idle);
@@ -337,11 +337,7 @@ void Loop::on_check(uv_check_t* handle) {
 
 void Loop::on_idle(uv_idle_t*) {}
 
-void Loop::on_async(uv_async_t* handle) {
-  auto* loop = uv::owner_of<Loop>(handle);
-  loop->gil_.take();
-  loop->gil_.woken_by_thread();
-}
+void Loop::on_async(uv_async_t* handle) { uv::owner_of<Loop>(handle)->gil_.take(); }
 
 void Loop::on_timer(uv_timer_t* handle) {
   auto* loop = uv::owner_of<Loop>(handle);

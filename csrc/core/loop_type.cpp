@@ -16,10 +16,9 @@ PyObject* Loop::is_closed_method() { return PyBool_FromLong(closed_ ? 1 : 0); }
 PyObject* Loop::get_debug() { return PyBool_FromLong(debug_ ? 1 : 0); }
 
 PyObject* Loop::core_stats() {
-  return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsK}", "turns", turns_, "polls", polls_, "polls_skipped", polls_skipped_,
+  return Py_BuildValue("{sKsKsKsKsKsKsKsK}", "turns", turns_, "polls", polls_, "polls_skipped", polls_skipped_,
                        "gil_released", gil_.given_count(), "gil_contended", gil_.contended_count(), "gil_wait_ns",
-                       gil_.waited_ns(), "gil_stayed", gil_.stayed_count(), "gil_yielded", gil_.yielded_count(),
-                       "datagram_calls", datagram_calls_, "datagrams_sent", datagrams_sent_);
+                       gil_.waited_ns(), "datagram_calls", datagram_calls_, "datagrams_sent", datagrams_sent_);
 }
 
 PyObject* Loop::set_gil_policy(PyObject* name) {

@@ -82,6 +82,30 @@ async def parks(count):
         await asyncio.sleep(0.001)
 
 
+async def pair_of_streams():
+    a, b = socket.socketpair()
+    return *await asyncio.open_connection(sock=a), *await asyncio.open_connection(sock=b)
+
+
+async def close(*writers):
+    for writer in writers:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def talk(until):
+    """A closed loop of packets: the loop is client and server, and is never at rest."""
+    reader, writer, other_reader, other_writer = await pair_of_streams()
+    count = 0
+    while time.monotonic() < until:
+        writer.write(b"x")
+        other_writer.write(await other_reader.read(1))
+        await reader.read(1)
+        count += 1
+    await close(writer, other_writer)
+    return count
+
+
 # ---- where nobody contends
 
 
@@ -93,11 +117,11 @@ loop = uvpy.new_event_loop()
 loop.run_until_complete(parks(500))
 stats = loop._core_stats()
 loop.close()
-print(len(calls), stats["gil_stayed"], stats["gil_yielded"], stats["gil_released"] >= 500)
+print(len(calls), stats["gil_released"] >= 500)
 """,
         busy=0,
     )
-    assert said == "0 0 0 True"
+    assert said == "0 True"
 
 
 def test_threads_that_wait_are_no_contention():
@@ -156,6 +180,50 @@ print(len(short) > 10, len(short) == len(calls) - len(short), set(calls) - set(s
     assert said == f"True True {{{DEFAULT}}} {DEFAULT}"
 
 
+TALK = """
+import socket, time
+async def talk(seconds):
+    a, b = socket.socketpair()
+    for each in (a, b):
+        each.setblocking(False)
+    came = asyncio.Queue()
+    loop.add_reader(b, lambda: came.put_nowait(b.recv(1)))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        a.send(b"x")
+        await came.get()
+    loop.remove_reader(b)
+    a.close()
+    b.close()
+def share(seconds):
+    count, before = len(calls), loop._core_stats()["gil_released"]
+    loop.run_until_complete(talk(seconds))
+    return (len(calls) - count) / 2 / (loop._core_stats()["gil_released"] - before)
+loop = uvpy.new_event_loop()
+loop.run_until_complete(parks(60))
+"""
+
+
+def test_a_loop_that_is_never_at_rest_does_not_forget_the_busy_thread():
+    """Where the loop often has the GIL again before the busy thread has woken up, it is not taken to be alone."""
+    said = recorded(f"{TALK}\nprint(share(0.6))\nend()\nloop.close()")
+    assert float(said) > 0.98
+
+
+def test_a_loop_that_is_never_at_rest_forgets_a_thread_that_has_gone():
+    said = recorded(f"""{TALK}
+end()
+before = share(0.1)
+for _ in range(8):  # where the process is often taken off its core it may seem to wait for the GIL
+    share(1.1)
+    if share(0.1) == 0:
+        print(before > 0)
+        break
+loop.close()
+""")
+    assert said == "True"
+
+
 @pytest.mark.parametrize("how", ["keyword", "environment"])
 def test_plain_sets_nothing(how):
     make = "uvpy.new_event_loop(gil='plain')" if how == "keyword" else "uvpy.new_event_loop()"
@@ -166,11 +234,11 @@ loop.run_until_complete(parks(40))
 stats = loop._core_stats()
 end()
 loop.close()
-print(len(calls), stats["gil_stayed"], stats["gil_yielded"], stats["gil_contended"] > 10)
+print(len(calls), stats["gil_contended"] > 10)
 """,
         env={"UVPY_GIL": "plain"} if how == "environment" else {},
     )
-    assert said == "0 0 0 True"
+    assert said == "0 True"
 
 
 @pytest.mark.parametrize("interval", [0.0001, 0.00005, 0.001, 0.004, 0.01])
@@ -182,13 +250,12 @@ real({interval})
 here = sys.getswitchinterval()
 loop = uvpy.new_event_loop()
 loop.run_until_complete(parks(60))
-stats = loop._core_stats()
 end()
 loop.close()
-print(calls, stats["gil_stayed"], stats["gil_yielded"], sys.getswitchinterval() == here)
+print(calls, sys.getswitchinterval() == here)
 """
     )
-    assert said == "[] 0 0 True"
+    assert said == "[] True"
 
 
 @pytest.mark.parametrize("interval", [0.0001, 0.004])
@@ -413,30 +480,6 @@ class Counting(Watched):
         self.count += 1
 
 
-async def pair_of_streams():
-    a, b = socket.socketpair()
-    return *await asyncio.open_connection(sock=a), *await asyncio.open_connection(sock=b)
-
-
-async def close(*writers):
-    for writer in writers:
-        writer.close()
-        await writer.wait_closed()
-
-
-async def talk(until):
-    """A closed loop of packets: the loop is client and server, and always finds the next packet at once."""
-    reader, writer, other_reader, other_writer = await pair_of_streams()
-    count = 0
-    while time.monotonic() < until:
-        writer.write(b"x")
-        other_writer.write(await other_reader.read(1))
-        await reader.read(1)
-        count += 1
-    await close(writer, other_writer)
-    return count
-
-
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_busy_threads_are_not_starved(new_loop, count):
     """A loop that always finds its next packet at once lets the threads beside it have a good part of the time."""
@@ -548,17 +591,16 @@ async def main():
         while time.thread_time() < mark:
             pass
 loop.run_until_complete(main())
-stats = loop._core_stats()
 end()
 loop.close()
-print(len(calls), stats["gil_stayed"], stats["gil_yielded"], sys.getswitchinterval())
+print(len(calls), sys.getswitchinterval())
 """
 
 
 def test_a_throttled_process_is_not_taken_for_contention(half_a_core):
     """Half a core for a loop that wants a whole one: it is stopped for long, with nobody to blame."""
     said = recorded(QUOTA, busy=0, env={"GROUP": f"{half_a_core}/cgroup.procs"})
-    assert said == f"0 0 0 {DEFAULT}"
+    assert said == f"0 {DEFAULT}"
 
 
 def test_a_throttled_process_beside_a_busy_thread(half_a_core):
