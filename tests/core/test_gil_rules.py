@@ -8,6 +8,7 @@ import asyncio
 import os
 import pathlib
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -403,7 +404,8 @@ def test_loops_in_threads_count_together(new_loop):
             seen.append(sys.getswitchinterval())
             parked.clear()
         join()
-        assert min(seen) < SHORT
+        # Of all the looks some may come when the first has just woken up, or not yet gone to sleep.
+        assert statistics.median(seen) < SHORT
         assert sys.getswitchinterval() == DEFAULT
 
 
