@@ -218,7 +218,7 @@ bool Loop::decide_to_block(long* ms) {
   if (*ms == 0 || !ready_.empty() || !later_.empty() || !resources_.holding.empty() || stopping_ || leaving_) {
     return false;
   }
-  bounded_ = gil_.impatient() && (*ms < 0 || *ms > Gil::kPatienceMs);
+  bounded_ = gil_.impatient() && (*ms < 0 || *ms > Gil::kPatienceMs) && !py::mutant("patience-unbounded");
   if (bounded_) {
     *ms = Gil::kPatienceMs;
   }
