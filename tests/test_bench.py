@@ -1,6 +1,6 @@
 """tools/bench: what it concludes from samples, what it times, what it compares with a baseline, what it draws.
 
-Nothing here measures a loop. The load generator is tried on servers of plain sockets.
+Nothing here judges a loop's speed. The load generator is tried on servers of plain sockets.
 
 SPDX-License-Identifier: MIT
 """
@@ -344,6 +344,37 @@ def test_a_void_case_is_not_drawn_and_says_so(bench: SimpleNamespace, tmp_path: 
     bench.results.write([run], tmp_path)
     assert "VOID: it strayed" in (tmp_path / "RESULTS.md").read_text()
     assert list((tmp_path / "pictures").iterdir()) == []
+
+
+# ---- a round
+
+
+def plan(bench: SimpleNamespace, names: list[str], labels: list[str]) -> Any:
+    return bench.rounds.Plan(1, 2, 0.1, names, labels, seed=1, pin=False, within=60.0, env={})
+
+
+def test_a_round_is_played_by_all_side_by_side(bench: SimpleNamespace, load: Path) -> None:
+    labels = ["asyncio", "asyncio (A/A)", "uvpy"]
+    samples = bench.rounds.play(plan(bench, ["sleep0", "tcp_echo_1"], labels), lambda text: None)
+    assert [(s.label, s.error) for s in samples] == [(label, None) for label in [*labels, *labels]]
+    assert {s.loop for s in samples if s.label == "uvpy"} == {"uvpy._loop.Loop"}
+    results = bench.report.summarize(samples, labels)
+    for name, result in results.items():
+        for label, row in result.items():
+            assert row["operations"] > 0, (name, label)
+            assert row["cpu"] > 0, (name, label)
+            assert row["x"]["rate"].median > 0, (name, label)
+    assert results["tcp_echo_1"]["uvpy"]["p50"] <= results["tcp_echo_1"]["uvpy"]["p9999"]
+
+
+def test_one_that_cannot_play_does_not_stop_the_others(bench: SimpleNamespace) -> None:
+    """This case cannot be done without a loop."""
+    order = ["asyncio", bench.loops.BARE]
+    good, bad = bench.rounds._group(0, "sleep0", order, plan(bench, ["sleep0"], order), 0.0)
+    assert good.error is None
+    assert len(good.slices) == 2
+    assert "ended with status 1" in bad.error
+    assert bad.slices == []
 
 
 # ---- the load generator
