@@ -219,6 +219,10 @@ def test_the_users_interval_is_back_after_ctrl_c():
         f"""
 import os, signal
 loop = uvpy.new_event_loop()
+async def main():
+    for _ in range(50):
+        await parks(20)
+        await asyncio.sleep(0.1)
 loop.run_until_complete(parks(60))
 def interrupt():
     while sys.getswitchinterval() > {SHORT}:
@@ -226,7 +230,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 loop.call_soon(threading.Thread(target=interrupt, daemon=True).start)
 try:
-    loop.run_until_complete(asyncio.sleep(0.9))
+    loop.run_until_complete(main())
     print("not interrupted")
 except KeyboardInterrupt:
     print(sys.getswitchinterval())
