@@ -218,6 +218,7 @@ def test_the_users_interval_is_back_after_ctrl_c():
     said = beside(
         f"""
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 loop = uvpy.new_event_loop()
 async def main():
     for _ in range(50):
