@@ -6,8 +6,6 @@ imported; what is in force is asked by the threads beside the loop.
 
 import asyncio
 import os
-import pathlib
-import socket
 import statistics
 import sys
 import threading
@@ -15,97 +13,10 @@ import time
 
 import pytest
 
+from support.beside import DEFAULT, SHORT, Watched, beside, parks, recorded
 from support.drive import run, start_thread
-from support.script import output
 
 pytestmark = pytest.mark.uvpy_only("asyncio does not touch the switch interval")
-
-DEFAULT = 0.005
-SHORT = 0.001  # whatever is below is the loop's
-
-RECORDER = """
-import sys
-real, calls = sys.setswitchinterval, []
-sys.setswitchinterval = lambda seconds: (calls.append(seconds), real(seconds))[1]
-"""
-BESIDE = """
-import asyncio, sys, threading
-import uvpy
-stop = threading.Event()
-def work():
-    while not stop.is_set():
-        sum(range(20))
-threads = [threading.Thread(target=work, daemon=True) for _ in range(BUSY)]
-for thread in threads:
-    thread.start()
-def end():
-    stop.set()
-    for thread in threads:
-        thread.join()
-async def parks(count):
-    for _ in range(count):
-        await asyncio.sleep(0.001)
-"""
-
-
-def beside(body, busy=1, before="", **kwargs):
-    """What a script prints that runs beside so many busy threads."""
-    return output(f"BUSY = {busy}\n{before}{BESIDE}\n{body}", **kwargs)
-
-
-def recorded(body, busy=1, **kwargs):
-    """The same, with what the loop set the interval to in `calls`."""
-    return beside(body, busy, RECORDER, **kwargs)
-
-
-class Watched:
-    """A thread that computes, and calls `look` between its computations."""
-
-    def __init__(self, look):
-        self.look, self.stop = look, threading.Event()
-
-    def work(self):
-        while not self.stop.is_set():
-            sum(range(20))
-            self.look()
-
-    def __enter__(self):
-        self.join = start_thread(self.work)
-        return self
-
-    def __exit__(self, *exc):
-        self.stop.set()
-        self.join()
-
-
-async def parks(count):
-    for _ in range(count):
-        await asyncio.sleep(0.001)
-
-
-async def pair_of_streams():
-    a, b = socket.socketpair()
-    return *await asyncio.open_connection(sock=a), *await asyncio.open_connection(sock=b)
-
-
-async def close(*writers):
-    for writer in writers:
-        writer.close()
-        await writer.wait_closed()
-
-
-async def talk(until):
-    """A closed loop of packets: the loop is client and server, and is never at rest."""
-    reader, writer, other_reader, other_writer = await pair_of_streams()
-    count = 0
-    while time.monotonic() < until:
-        writer.write(b"x")
-        other_writer.write(await other_reader.read(1))
-        await reader.read(1)
-        count += 1
-    await close(writer, other_writer)
-    return count
-
 
 # ---- where nobody contends
 
@@ -215,14 +126,17 @@ def test_a_loop_that_is_never_at_rest_forgets_a_thread_that_has_gone():
     said = recorded(f"""{TALK}
 end()
 before = share(0.1)
-for _ in range(8):  # where the process is often taken off its core it may seem to wait for the GIL
+for _ in range(8):
+    contended = loop._core_stats()["gil_contended"]
     share(1.1)
-    if share(0.1) == 0:
-        print(before > 0)
+    if loop._core_stats()["gil_contended"] == contended:
+        print(before > 0, share(0.1))
         break
 loop.close()
 """)
-    assert said == "True"
+    if not said:
+        pytest.skip("the process is taken off its core so often that it seems to wait for the GIL")
+    assert said == "True 0.0"
 
 
 @pytest.mark.parametrize("how", ["keyword", "environment"])
@@ -304,7 +218,12 @@ def test_the_users_interval_is_back_after_ctrl_c():
     said = beside(
         f"""
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 loop = uvpy.new_event_loop()
+async def main():
+    for _ in range(50):
+        await parks(20)
+        await asyncio.sleep(0.1)
 loop.run_until_complete(parks(60))
 def interrupt():
     while sys.getswitchinterval() > {SHORT}:
@@ -312,7 +231,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 loop.call_soon(threading.Thread(target=interrupt, daemon=True).start)
 try:
-    loop.run_until_complete(asyncio.sleep(0.9))
+    loop.run_until_complete(main())
     print("not interrupted")
 except KeyboardInterrupt:
     print(sys.getswitchinterval())
@@ -468,144 +387,3 @@ print(min(calls) < {SHORT}, os.read(told, 1000).decode())
 """
     )
     assert said == f"True {{{DEFAULT}}}"
-
-
-# ---- the others' share
-
-
-class Counting(Watched):
-    def __init__(self):
-        self.count = 0
-        super().__init__(self.increment)
-
-    def increment(self):
-        self.count += 1
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_busy_threads_are_not_starved(new_loop, count):
-    """A loop that always finds its next packet at once lets the threads beside it have a good part of the time."""
-    loop = new_loop()
-    others = [Counting() for _ in range(count)]
-    shares = []
-    for other in others:
-        other.__enter__()
-    try:
-        for _ in range(3):
-            work = [other.count for other in others]
-            run(loop, asyncio.sleep(0.4))
-            between = [other.count for other in others]
-            run(loop, talk(time.monotonic() + 0.4))
-            alone = sum(between) - sum(work)
-            beside = sum(other.count for other in others) - sum(between)
-            shares.append(beside / alone)
-    finally:
-        for other in others:
-            other.__exit__()
-    assert max(shares) > 0.1, f"the busy threads came to {max(shares):.0%} of their speed"
-
-
-def test_executor_threads_are_not_starved(new_loop):
-    """The endpoints of a web framework that run in threads: their jobs end while the loop talks."""
-    loop = new_loop()
-
-    def job():
-        end = time.thread_time() + 0.001
-        while time.thread_time() < end:
-            sum(range(20))
-
-    async def main():
-        talking = loop.create_task(talk(time.monotonic() + 0.8))
-        done = 0
-        while not talking.done():
-            await asyncio.gather(*(loop.run_in_executor(None, job) for _ in range(4)))
-            done += 4
-        await talking
-        await loop.shutdown_default_executor()
-        return done
-
-    assert run(loop, main()) >= 20
-
-
-def test_bursts_are_answered_beside_a_busy_thread(new_loop):
-    """Packets in bursts, with rests between that are longer than a switch interval."""
-
-    async def main():
-        reader, writer, other_reader, other_writer = await pair_of_streams()
-        for _ in range(10):
-            for _ in range(30):
-                writer.write(b"x")
-                other_writer.write(await other_reader.read(1))
-                assert await reader.read(1) == b"x"
-            await asyncio.sleep(0.02)
-            assert sys.getswitchinterval() == DEFAULT
-        await close(writer, other_writer)
-
-    with Watched(lambda: None):
-        run(new_loop(), main())
-
-
-# ---- a quota of processor time
-
-
-def quota_folder():
-    """A new control group with half a core, its file of processes; or why there is none."""
-    name = f"uvpy-test-{os.getpid()}"
-    for root, settings in (
-        ("/sys/fs/cgroup", {"cpu.max": "50000 100000"}),
-        ("/sys/fs/cgroup/cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}),
-    ):
-        folder = pathlib.Path(root, name)
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            for file, value in settings.items():
-                if not (folder / file).exists():
-                    raise FileNotFoundError(file)
-                (folder / file).write_text(value)
-        except OSError:
-            folder.rmdir()
-            continue
-        return folder
-    pytest.skip("no control group for processor time can be made here")
-
-
-@pytest.fixture
-def half_a_core():
-    folder = quota_folder()
-    yield folder
-    folder.rmdir()
-
-
-QUOTA = """
-import os
-with open(os.environ["GROUP"], "w") as file:
-    file.write(str(os.getpid()))
-import time
-loop = uvpy.new_event_loop()
-async def main():
-    end = time.monotonic() + 1.5
-    while time.monotonic() < end:
-        await asyncio.sleep(0.0005)
-        mark = time.thread_time() + 0.002
-        while time.thread_time() < mark:
-            pass
-loop.run_until_complete(main())
-end()
-loop.close()
-print(len(calls), sys.getswitchinterval())
-"""
-
-
-def test_a_throttled_process_is_not_taken_for_contention(half_a_core):
-    """Half a core for a loop that wants a whole one: it is stopped for long, with nobody to blame."""
-    said = recorded(QUOTA, busy=0, env={"GROUP": f"{half_a_core}/cgroup.procs"})
-    assert said == f"0 {DEFAULT}"
-
-
-def test_a_throttled_process_beside_a_busy_thread(half_a_core):
-    """There is contention indeed; the interval is the user's at the end all the same."""
-    said = recorded(QUOTA, busy=1, env={"GROUP": f"{half_a_core}/cgroup.procs"})
-    assert said.endswith(f" {DEFAULT}")
