@@ -39,7 +39,7 @@ _NUMERIC_SERV = int(socket.AI_NUMERICSERV)
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
-_run_in_executor = base_events.BaseEventLoop.run_in_executor
+_run_in_executor: Any = base_events.BaseEventLoop.run_in_executor
 
 
 def _has_own_executor(loop: _Loop) -> bool:
