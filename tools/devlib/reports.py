@@ -146,9 +146,9 @@ def _cpython_part(results: list[Data]) -> list[str]:
         "",
         "*passed*: on this loop; *skipped*: stock asyncio skips them too; *expected*: named with a reason in",
         "expected.toml, which is uvpy's; *as stock*: stock asyncio fails too; *left out*: the same test on another",
-        "selector; *mixin*: those that pass of SelectEventLoopTests in test_events (EventLoopTestsMixin and more);",
-        "*drove*: tests in which this loop really ran; *hangs*, *crashes*: those of the unexpected. An expected test may",
-        "be one that waits in vain, for what its reason says.",
+        "selector; *mixin*: those of SelectEventLoopTests in test_events (EventLoopTestsMixin and more) that pass or",
+        "skip themselves; *drove*: tests in which this loop really ran; *hangs*, *crashes*: those of the unexpected. An",
+        "expected test may be one that waits in vain, for what its reason says.",
         "",
     ]
     lines += _table(
