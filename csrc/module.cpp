@@ -164,17 +164,22 @@ int execute(PyObject* module) {
   }
   tame_io_uring();
   ModuleState* state = state_of_module(module);
-  return state->fill() && add_types(module, state) && add_build(module) ? 0 : -1;
+  if (!state->fill() || !add_types(module, state) || !add_build(module)) {
+    return -1;
+  }
+  core::open_handle_pools();
+  return 0;
 }
 
 int traverse(PyObject* module, visitproc visit, void* arg) { return state_of_module(module)->visit(visit, arg); }
 
 int clear(PyObject* module) {
+  core::close_handle_pools();
   state_of_module(module)->clear();
   return 0;
 }
 
-void free_module(void* module) { state_of_module(static_cast<PyObject*>(module))->clear(); }
+void free_module(void* module) { clear(static_cast<PyObject*>(module)); }
 
 PyModuleDef_Slot slots[] = {
     {Py_mod_exec, reinterpret_cast<void*>(&execute)},

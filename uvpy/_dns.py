@@ -33,14 +33,23 @@ _may_getnameinfo = _is_genuine(_getnameinfo)
 # asyncio's own code finds the functions there, and so do those who put a whole module in socket's place.
 _base_events: Any = base_events
 
-# As a number: the enumeration drops the bits that it has no name for, at which the resolver is to fail.
+# As numbers: the enumeration drops the bits that it has no name for, at which the resolver is to fail, and is slow.
 _NUMERIC_HOST = int(socket.AI_NUMERICHOST)
+_NUMERIC_SERV = int(socket.AI_NUMERICSERV)
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+
+
+_run_in_executor: Any = base_events.BaseEventLoop.run_in_executor
+
+
+def _has_own_executor(loop: _Loop) -> bool:
+    """Whether somebody has replaced the method that asyncio looks names up by, which is to be called then."""
+    return type(loop).run_in_executor is not _run_in_executor or "run_in_executor" in vars(loop)
 
 
 def _needs_no_service(port: object, flags: int) -> bool:
     """Whether a port is a number or nothing, so that no table of services is read, which may be far away."""
-    if port is None or type(port) is int or flags & socket.AI_NUMERICSERV:
+    if type(port) is int or port is None or flags & _NUMERIC_SERV:
         return True
     return isinstance(port, (str, bytes)) and (not port or (port.isascii() and port.isdigit()))
 
@@ -54,19 +63,26 @@ def _may_be_numeric(host: object) -> bool:
     return host is None
 
 
+_families = {int(family): family for family in socket.AddressFamily}
+_kinds = {int(kind): kind for kind in socket.SocketKind}
+
+
 def _answer_at_once(host: Any, port: Any, family: int, type: int, proto: int, flags: Any) -> _Found | None:
     """What socket.getaddrinfo says without asking anybody; None where it would have to. Its errors are passed on."""
-    if not isinstance(flags, int) or not _needs_no_service(port, flags):
+    if not isinstance(flags, int):
         return None
-    if not flags & socket.AI_NUMERICHOST and not _may_be_numeric(host):
+    bits = int.__or__(flags, 0)
+    if not _needs_no_service(port, bits) or (not bits & _NUMERIC_HOST and not _may_be_numeric(host)):
         return None
     try:
         # With this flag the resolver says no to a name instead of looking for it.
-        return socket.getaddrinfo(host, port, family, type, proto, int.__or__(flags, _NUMERIC_HOST))
+        found = _socket.getaddrinfo(host, port, family, type, proto, bits | _NUMERIC_HOST)
     except socket.gaierror as exc:
-        if exc.errno == socket.EAI_NONAME and not flags & socket.AI_NUMERICHOST:
+        if exc.errno == socket.EAI_NONAME and not bits & _NUMERIC_HOST:
             return None
         raise
+    # As socket.getaddrinfo() does: what has a name in the enumerations is a member of them.
+    return [(_families.get(one, one), _kinds.get(two, two), number, name, at) for one, two, number, name, at in found]
 
 
 async def getaddrinfo(
@@ -87,7 +103,7 @@ async def getaddrinfo(
         _may_getaddrinfo
         and _base_events.socket.getaddrinfo is _getaddrinfo
         and _socket.getaddrinfo is _getaddrinfo_of_c
-        and not self._overrides("run_in_executor")
+        and not _has_own_executor(self)
     ):
         self._check_closed()
         found = _answer_at_once(host, port, family, type, proto, flags)
@@ -108,7 +124,7 @@ async def getnameinfo(self: _Loop, sockaddr: tuple[Any, ...], flags: int = 0) ->
         and isinstance(flags, int)
         and flags & _NUMERIC_NAME == _NUMERIC_NAME
         and _base_events.socket.getnameinfo is _getnameinfo
-        and not self._overrides("run_in_executor")
+        and not _has_own_executor(self)
     ):
         self._check_closed()
         return socket.getnameinfo(sockaddr, flags)

@@ -137,7 +137,7 @@ PyObject* Loop::add_watch(unsigned side, const char* name, bool is_public, PyObj
   PyObject* known = watched_files_.get(fd);
   const bool is_first =
       watchers_.watched(fd) == 0 || (known != nullptr && known != file && !is_still(*state_, known, fd));
-  py::Ref<> handle = make_handle(state_->handle_type, given.named[1], given.rest, given.rest_count, given.context);
+  py::Ref<> handle = make_handle(given.named[1], given.rest, given.rest_count, given.context);
   if (!handle || !watchers_.add(*this, fd, side, handle.dup())) {
     return nullptr;
   }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "py/mutant.h"
 #include "state.h"
 
 namespace uvpy::core {
@@ -30,7 +31,8 @@ class Gil {
   }
 
   // Whether the next give() will shorten the switch interval. Such a park is bounded: a program whose loop sleeps on
-  // gets its own interval back after kPatienceMs at the latest, and forget() is called.
+  // gets its own interval back after kPatienceMs at the latest, and forget() is called. So do waits all of which were
+  // quick for as long.
   bool impatient() const { return policy_ == Policy::adaptive && contended(); }
   void forget() { history_ = 0; }
   static constexpr int kPatienceMs = 1000;
@@ -43,10 +45,16 @@ class Gil {
   static void after_fork_in_child(ModuleState* state);
 
  private:
-  // Three of the last sixteen waits: one descheduled process does not make a convoy.
-  bool contended() const { return __builtin_popcount(history_ & 0xFFFFU) >= 3; }
+  // Three of the last sixteen waits that tell something: one descheduled process does not make a convoy.
+  bool contended() const {
+    std::uint32_t left = history_ & 0xFFFFU;
+    left &= left - 1;  // the lowest of them goes, twice
+    left &= left - 1;
+    return left != 0 || py::mutant("patience-without-contention");
+  }
   void take_back();
-  void shorten();
+  void remember(std::int64_t start, std::int64_t waited);
+  bool shorten();
   void restore();
 
   ModuleState* state_ = nullptr;
@@ -54,6 +62,8 @@ class Gil {
   std::uint32_t history_ = 0;
   Policy policy_ = Policy::adaptive;
   bool shortened_ = false;
+  std::int64_t given_at_ = 0;  // read only where a slow wait is remembered, else 0
+  std::int64_t slow_at_ = 0;
   std::uint64_t given_count_ = 0;
   std::uint64_t contended_count_ = 0;
   std::uint64_t waited_ns_ = 0;

@@ -240,6 +240,7 @@ PyObject* Guests::capsule(Loop& loop) {
     }
     here_ = true;
     open_ = true;
+    loop.wake();  // in another thread than the loop's: a poll that does without libuv must end
   }
   py::Ref<> made = py::steal(PyCapsule_New(loop.uv(), UVPY_CAPSULE_NAME, nullptr));
   if (!made || PyCapsule_SetContext(made.get(), const_cast<uvpy_guest*>(table())) != 0 ||

@@ -17,29 +17,20 @@
 namespace uvpy::core {
 
 bool Handle::init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
-  loop_ = py::borrow(loop.object());
-  callback_ = py::borrow(callback);
-  nargs_ = static_cast<unsigned>(nargs);
-  if (nargs == 1) {
-    args_ = py::borrow(args[0]);
-  } else if (nargs > 1) {
-    args_ = py::steal(PyTuple_New(nargs));
-    if (!args_) {
-      return false;
-    }
-    for (Py_ssize_t i = 0; i < nargs; ++i) {
-      PyTuple_SET_ITEM(args_.get(), i, Py_NewRef(args[i]));
-    }
+  return fill(loop.object(), callback, args, nargs, context) && (!loop.debug() || note_source(loop));
+}
+
+bool Handle::note_source(Loop& loop) {
+  source_traceback_ = debug::source_traceback(loop);
+  return static_cast<bool>(source_traceback_);
+}
+
+bool Handle::pack(PyObject* const* args) {
+  args_ = py::steal(PyTuple_New(nargs_));
+  for (unsigned i = 0; args_ && i < nargs_; ++i) {
+    PyTuple_SET_ITEM(args_.get(), i, Py_NewRef(args[i]));
   }
-  context_ = context != nullptr ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
-  if (!context_) {
-    return false;
-  }
-  if (loop.debug()) [[unlikely]] {
-    source_traceback_ = debug::source_traceback(loop);
-    return static_cast<bool>(source_traceback_);
-  }
-  return true;
+  return static_cast<bool>(args_);
 }
 
 void Handle::init_bare(Loop& loop, PyObject* callback, PyObject* arg) {
@@ -157,15 +148,6 @@ PyObject* Handle::get_source_traceback() { return Py_NewRef(source_traceback_ ? 
 
 PyObject* Handle::get_repr() { return Py_NewRef(repr_ ? repr_.get() : Py_None); }
 PyObject* Handle::get_class() { return Py_NewRef(loop().state().asyncio_handle); }
-
-int Handle::visit(visitproc visit, void* arg) {
-  Py_VISIT(loop_.get());
-  Py_VISIT(callback_.get());
-  Py_VISIT(args_.get());
-  Py_VISIT(context_.get());
-  Py_VISIT(source_traceback_.get());
-  return 0;
-}
 
 void Handle::clear() {
   // loop_ stays: it breaks no cycle that the others do not, and methods lean on it.
@@ -321,6 +303,18 @@ PyTypeObject* make_thread_safe_handle_type(PyObject* module, PyTypeObject* handl
   return py::make_type<ThreadSafeHandle>(
       module, {"uvpy._core.ThreadSafeHandle", "A callback scheduled with call_soon_threadsafe; see asyncio.Handle.",
                more, py::kClosedType, reinterpret_cast<PyObject*>(handle_type)});
+}
+
+void open_handle_pools() {
+  py::Pool<Handle>::open();
+  py::Pool<Timer>::open();
+  py::Pool<ThreadSafeHandle>::open();
+}
+
+void close_handle_pools() {
+  py::Pool<Handle>::close();
+  py::Pool<Timer>::close();
+  py::Pool<ThreadSafeHandle>::close();
 }
 
 }  // namespace uvpy::core

@@ -17,6 +17,7 @@ class Handle {
   static constexpr bool kDict = false;
   static constexpr bool kFinalizer = false;
   static constexpr std::size_t kBaseWords = 0;
+  static constexpr bool kPooled = true;
 
   Handle() = default;
   Handle(const Handle&) = delete;
@@ -24,6 +25,20 @@ class Handle {
 
   // Fills a new handle; the context is copied when none is given. False with an exception set.
   bool init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  // The parts of it: all but what debug mode keeps, here to be compiled into the calls that make a handle each; and that.
+  bool fill(PyObject* loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
+    loop_ = py::borrow(loop);
+    callback_ = py::borrow(callback);
+    nargs_ = static_cast<unsigned>(nargs);
+    if (nargs == 1) {
+      args_ = py::borrow(args[0]);
+    } else if (nargs > 1 && !pack(args)) {
+      return false;
+    }
+    context_ = context != nullptr ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
+    return static_cast<bool>(context_);
+  }
+  bool note_source(Loop& loop);
   // For a handle whose callback brings its own context along.
   void init_bare(Loop& loop, PyObject* callback, PyObject* arg);
 
@@ -54,7 +69,15 @@ class Handle {
   PyObject* get_repr();
   PyObject* get_class();
 
-  int visit(visitproc visit, void* arg);
+  // Here, because a young collection has many of them to visit.
+  int visit(visitproc visit, void* arg) {
+    Py_VISIT(loop_.get());
+    Py_VISIT(callback_.get());
+    Py_VISIT(args_.get());
+    Py_VISIT(context_.get());
+    Py_VISIT(source_traceback_.get());
+    return 0;
+  }
   void clear();
 
  protected:
@@ -62,6 +85,7 @@ class Handle {
   bool mark_cancelled();
 
  private:
+  bool pack(PyObject* const* args);
   bool call_in_context(PyObject* callback, PyObject* args);
 
   py::Ref<> loop_;
@@ -95,6 +119,9 @@ class ThreadSafeHandle : public Handle {
 PyObject* args_tuple(PyObject* args, unsigned nargs);
 
 PyTypeObject* make_handle_type(PyObject* module);
+// The memory that is kept for handles of all kinds, while a module is there.
+void open_handle_pools();
+void close_handle_pools();
 // A kind of Handle, in Python too.
 PyTypeObject* make_thread_safe_handle_type(PyObject* module, PyTypeObject* handle_type);
 // repr of a handle of any kind: the interpreter's own text.

@@ -1,29 +1,18 @@
-// The loop's turn: poll, timers, batch, flush; and running it until it is stopped.
+// The loop's turn: poll (loop_poll.cpp), timers, batch, flush; and running it until it is stopped.
 // SPDX-License-Identifier: MIT
 #include "core/loop.h"
-
-#include <time.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 
+#include "core/clock.h"
 #include "core/debug.h"
 #include "core/report.h"
 #include "py/call.h"
 #include "py/mutant.h"
 
 namespace uvpy::core {
-
-namespace {
-
-std::int64_t monotonic_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
-
-}  // namespace
 
 // ---- run
 
@@ -180,201 +169,6 @@ bool Loop::turn_once() {
   return ok && (!leaving_ || raise_leaving());
 }
 
-bool Loop::nothing_to_poll_for() const {
-  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !watchers_.needs_arming() &&
-         !guests_.are_here();
-}
-
-bool Loop::poll() {
-  timer_mark_ = timers_.created();
-  if (foreign_) {
-    refuse_foreign();
-    return false;
-  }
-  if (skip_poll_) {
-    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
-    // turn may do without: the turn after it polls.
-    skip_poll_ = false;
-    ++polls_skipped_;
-    ++round_;
-    hand_on();
-    return !leaving_ || raise_leaving();
-  }
-  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
-  ++round_;
-  if (may_block_ && !timers_.empty()) {
-    long ms = 0;
-    if (!wait_for_timers(&ms)) {
-      return false;
-    }
-    may_block_ = ms != 0;
-  }
-  if (!may_block_ && nothing_to_poll_for()) {
-    ++polls_skipped_;
-  } else {
-    ++polls_;
-    if (!has_backend()) {
-      // Somebody closed it: an error, as asyncio has it, where libuv would end the process.
-      py::raise_os_error(EBADF);
-      return false;
-    }
-    if (watchers_.needs_arming()) {
-      const int error = watchers_.arm(*this);
-      if (error != 0) {
-        py::raise_os_error(error);
-        return false;
-      }
-    }
-    in_poll_ = true;
-    uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-    gil_.take();
-    if (guests_.are_here()) {
-      Guests::after_poll(*this);
-    }
-    in_poll_ = false;
-    hand_on();
-    if (leaving_) [[unlikely]] {
-      return raise_leaving();
-    }
-  }
-  // Handlers run between bytecodes, too; this is for turns that execute none.
-  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
-    return false;
-  }
-  return true;
-}
-
-void Loop::hold_input(Resource* resource) {
-  resources_.hold_input(resource, round_);
-  wake();  // resumed by another thread while the loop polls
-}
-
-// One piece of what each resource holds, as asyncio's poll would find one in the kernel for each of its readers. Then the
-// same again, for as many iterations of asyncio as would run nothing else. Each puts the poll off, and what it would find:
-// so only so many, and none after a callback that has taken its time.
-void Loop::hand_on() {
-  if (resources_.holding.empty()) [[likely]] {
-    return;
-  }
-  in_poll_ = true;
-  const std::int64_t begun = monotonic_ns();
-  for (unsigned left = kRounds; left > 0; --left) {
-    Resource* resource = nullptr;
-    while (!leaving_ && !foreign_ && (resource = resources_.take_holding(round_)) != nullptr) {
-      py::Ref<> alive = py::borrow(resource->object());
-      resource->hand_on();
-    }
-    const bool is_free = (ready_.empty() && later_.empty()) || py::mutant("datagrams-overtake");
-    if (resources_.holding.empty() || !is_free || stopping_ || leaving_ || foreign_ || is_timer_due() ||
-        monotonic_ns() - begun > kRoundsNs) {
-      break;
-    }
-    ++round_;
-    timer_mark_ = timers_.created();
-  }
-  in_poll_ = false;
-}
-
-// Whether the next iteration would run a timer. What an overridden time() raises leaves the run, as it does in the turn.
-bool Loop::is_timer_due() {
-  double now = 0;
-  if (timers_.empty()) {
-    return false;
-  }
-  if (!time_now(&now)) {
-    leave_with_error();
-    return true;
-  }
-  return !timers_.empty() && timers_.first_deadline() <= now;
-}
-
-void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before_poll(); }
-
-void Loop::before_poll() {
-  // Write callbacks that ran earlier in uv_run may have written, and filled the ring.
-  flush_writes();
-  while (Resource* resource = resources_.changed.pop()) {
-    // libuv aborts the process when the kernel refuses a change because somebody has closed the descriptor.
-    py::Ref<> alive = py::borrow(resource->object());
-    resource->check_descriptor();
-  }
-  if (!may_block_) {
-    return;
-  }
-  // What can run the program's code comes first (an overridden time(), writes of it): after the last look at the ring
-  // nothing may fill it any more.
-  long ms = -1;
-  if (!wait_for_timers(&ms)) {
-    leave_with_error();
-  }
-  flush_writes();
-  const bool block =
-      ms != 0 && ready_.empty() && later_.empty() && resources_.holding.empty() && !stopping_ && !leaving_;
-  if (!block) {
-    // The time-out is computed after the prepare callbacks, and an active idle handle makes it zero.
-    uv_idle_start(idle_.get(), &Loop::on_idle);
-    return;
-  }
-  bounded_ = gil_.impatient() && (ms < 0 || ms > Gil::kPatienceMs);
-  if (bounded_) {
-    ms = Gil::kPatienceMs;
-  }
-  if (ms >= 0) {
-    uv_update_time(&uv_);
-    uv_timer_start(timer_.get(), &Loop::on_timer, static_cast<std::uint64_t>(ms), 0);
-  } else if (uv_is_active(timer_.base()) != 0) {
-    uv_timer_stop(timer_.get());
-  }
-  woken_ = false;
-  gil_.give();
-}
-
-void Loop::on_check(uv_check_t* handle) {
-  auto* loop = uv::owner_of<Loop>(handle);
-  loop->gil_.take();
-  uv_idle_stop(loop->idle_.get());
-}
-
-void Loop::on_idle(uv_idle_t*) {}
-
-void Loop::on_async(uv_async_t* handle) { uv::owner_of<Loop>(handle)->gil_.take(); }
-
-void Loop::on_timer(uv_timer_t* handle) {
-  auto* loop = uv::owner_of<Loop>(handle);
-  loop->gil_.take();
-  if (loop->bounded_) {
-    loop->gil_.forget();  // nothing came while we were impatient: the user's interval holds for the rest
-  }
-}
-
-void Loop::wake() {
-  if (gil_.given() && !woken_ && !foreign_) {
-    woken_ = true;
-    if constexpr (!py::mutant("wakeup-lost")) {
-      uv_async_send(async_.get());
-    }
-  }
-}
-
-bool Loop::wait_for_timers(long* ms) {
-  *ms = -1;
-  if (timers_.empty()) {
-    return true;
-  }
-  double now = 0;
-  if (!time_now(&now)) {
-    return false;
-  }
-  // asyncio parks for a day at most.
-  constexpr double kLongest = 24 * 3600;
-  double wait = timers_.empty() ? kLongest : timers_.first_deadline() - now;
-  if (wait > kLongest) {
-    wait = kLongest;
-  }
-  *ms = wait <= 0 ? 0 : static_cast<long>(std::ceil(wait * 1e3));
-  return true;
-}
-
 bool Loop::queue_due_timers() {
   if (timers_.empty()) {
     return true;
@@ -392,12 +186,6 @@ bool Loop::queue_due_timers() {
     end += 0.005;
   }
   return timers_.move_due(end, timer_mark_, ready_);
-}
-
-bool Loop::push_ready(py::Ref<>&& handle) {
-  // In asyncio a transport's callback is a handle of the batch, and what it schedules runs in the next one. Ours runs in
-  // the poll, so what it schedules waits until the batch is counted. Another thread's call while we are parked does not.
-  return (in_poll_ && !gil_.given() ? later_ : ready_).push(std::move(handle));
 }
 
 bool Loop::absorb_later() {

@@ -1,6 +1,7 @@
 // Loop: the scheduler, base of uvpy.Loop beside asyncio.BaseEventLoop. One iteration, in asyncio's order: poll (the
 // transports' callbacks run in it, readers and writers are queued by it), queue the timers that are due, run exactly the
-// handles present, flush what was written; then honour stop(). loop.cpp has the turn, loop_life.cpp making and closing,
+// handles present, flush what was written; then honour stop(). loop.cpp has the turn, loop_poll.cpp its poll, loop_life.cpp
+// making and closing,
 // schedule.cpp what schedules callbacks, descriptors.cpp the add_reader family, loop_type.cpp attributes and tables.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -18,6 +19,7 @@
 #include "core/watched_files.h"
 #include "core/watcher.h"
 #include "py/args.h"
+#include "py/bytes_pool.h"
 #include "py/object.h"
 #include "py/ref.h"
 #include "state.h"
@@ -84,7 +86,12 @@ class Loop {
   static PyObject* refuse_foreign();
 
   // Queues a handle for the next batch. False with MemoryError set.
-  bool push_ready(py::Ref<>&& handle);
+  bool push_ready(py::Ref<>&& handle) {
+    // In asyncio a transport's callback is a handle of the batch, and what it schedules runs in the next one. Ours runs
+    // in the poll, so what it schedules waits until the batch is counted. Another thread's call while we are parked does
+    // not.
+    return (in_poll_ && !gil_.given() ? later_ : ready_).push(std::move(handle));
+  }
   // Whether a transport's event found by the poll must wait its turn: in asyncio it is a handle behind those that were
   // scheduled before. With nothing scheduled it may run in the poll at once.
   bool must_queue_io() const { return !ready_.empty(); }
@@ -118,6 +125,8 @@ class Loop {
   char* slab();
   static constexpr std::size_t kSlabSize = 256 * 1024;
   static constexpr std::size_t kSlabRoom = 1024 * 1024;
+  // What becomes of it in data_received().
+  py::BytesPool& received() { return received_; }
   // The resource holds input that it has taken from the kernel ahead: it is asked for one piece of it in the place where
   // a poll of asyncio would find the kernel's next one.
   void hold_input(Resource* resource);
@@ -203,6 +212,14 @@ class Loop {
   bool turn_once();
   bool poll();
   bool nothing_to_poll_for() const;
+  bool libuv_waits_to_run() const;
+  // Whether libuv has nothing to wait for, be it an event or a request: then the poll is ours.
+  bool libuv_is_idle();
+  // Asks without uv_run whether a poll that does not block would find anything, where the last one has found nothing.
+  bool has_nothing_for_libuv();
+  bool poll_by_libuv();
+  bool poll_directly();
+  bool decide_to_block(long* ms);
   void hand_on();
   bool is_timer_due();
   bool queue_due_timers();
@@ -229,8 +246,11 @@ class Loop {
   bool describe_guests(PyObject* rows);
 
   // ---- scheduling (schedule.cpp)
-  py::Ref<> make_handle(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
-                        PyObject* context);
+  // A handle of a kind, with its type; the second is the plain kind.
+  template <class Kind>
+  py::Ref<> make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  py::Ref<> make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  template <class Kind>
   PyObject* soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
                  bool check_thread);
   PyObject* schedule_at(double when, PyObject* given, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
@@ -245,6 +265,8 @@ class Loop {
   bool refuse_transport(PyObject* fd);
 
   static constexpr unsigned kHandful = 8;
+  // Handles of ours that are active all the time: prepare, check, async. Not idle and timer, which are for one poll.
+  static constexpr unsigned kOwnActive = 3;
   static constexpr std::int64_t kGatherNs = 200'000;
   static constexpr unsigned kRounds = 32;
   static constexpr std::int64_t kRoundsNs = 50'000;
@@ -271,6 +293,7 @@ class Loop {
   Resources resources_;
   Guests guests_;
   char* slab_ = nullptr;
+  py::BytesPool received_;
 
   py::Ref<> leaving_;  // the exception that the run ends with
   py::Ref<> current_handle_;
@@ -296,6 +319,8 @@ class Loop {
   bool stopping_ = false;
   bool may_block_ = false;
   bool woken_ = false;
+  bool parked_directly_ = false;  // in a poll without libuv
+  bool last_poll_idle_ = false;
   bool bounded_ = false;
   bool gather_writes_ = true;
   bool foreign_ = false;  // a forked child's copy of its parent's loop

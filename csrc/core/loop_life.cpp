@@ -76,6 +76,8 @@ bool Loop::open(ModuleState* state) {
     return false;
   }
   async_.opened(this);
+  // libuv tells the kernel of its own descriptor only when it runs, and aborts where that is closed by then.
+  uv_run(&uv_, UV_RUN_NOWAIT);
   const int error = watchers_.open();
   if (error != 0) {
     py::raise_os_error(error);
@@ -169,6 +171,7 @@ PyObject* Loop::shutdown() {
   watched_files_.clear();
   task_factory_.reset();
   current_handle_.reset();
+  received_.clear();
   if (!guests_.warn_of_left_open(*this)) {
     return nullptr;
   }

@@ -9,7 +9,9 @@
 #include <cstdint>
 
 #ifdef __linux__
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #else
 #include <sys/event.h>
 #include <sys/time.h>
@@ -22,9 +24,11 @@ constexpr int kMost = 256;
 }
 
 void PollSet::close() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-    fd_ = -1;
+  for (int* fd : {&fd_, &wake_}) {
+    if (*fd >= 0) {
+      ::close(*fd);
+      *fd = -1;
+    }
   }
 }
 
@@ -32,7 +36,28 @@ void PollSet::close() {
 
 int PollSet::open() {
   fd_ = epoll_create1(EPOLL_CLOEXEC);
-  return fd_ < 0 ? errno : 0;
+  wake_ = fd_ < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_event event{};
+  // Each write is an edge of its own, so that nobody needs to read.
+  event.events = static_cast<unsigned>(EPOLLIN) | static_cast<unsigned>(EPOLLET);
+  event.data.u64 = UINT32_MAX;
+  if (wake_ < 0 || epoll_ctl(fd_, EPOLL_CTL_ADD, wake_, &event) < 0) {
+    const int error = errno;
+    close();
+    return error;
+  }
+  return 0;
+}
+
+void PollSet::wake() const {
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_, &one, sizeof one));
+}
+
+bool PollSet::is_idle(int set) {
+  // poll() leaves even what is told once, by its edge, for the next epoll_wait().
+  pollfd asked{.fd = set, .events = POLLIN, .revents = 0};
+  return ::poll(&asked, 1, 0) == 0;
 }
 
 int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool* anew) {
@@ -57,9 +82,9 @@ int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*
   return result < 0 ? errno : 0;
 }
 
-int PollSet::ready(PollEvent* events, int room) const {
+int PollSet::wait(PollEvent* events, int room, long ms) const {
   epoll_event found[kMost];
-  const int count = epoll_wait(fd_, found, std::min(room, kMost), 0);
+  const int count = epoll_wait(fd_, found, std::min(room, kMost), static_cast<int>(ms));
   if (count < 0) {
     return -errno;
   }
@@ -77,8 +102,18 @@ int PollSet::ready(PollEvent* events, int room) const {
 
 int PollSet::open() {
   fd_ = kqueue();
-  return fd_ < 0 ? errno : 0;
+  struct kevent change;
+  EV_SET(&change, 0, EVFILT_USER, EV_ADD | EV_CLEAR, 0, 0, nullptr);
+  return fd_ < 0 || kevent(fd_, &change, 1, nullptr, 0, nullptr) < 0 ? errno : 0;
 }
+
+void PollSet::wake() const {
+  struct kevent change;
+  EV_SET(&change, 0, EVFILT_USER, 0, NOTE_TRIGGER, 0, nullptr);
+  kevent(fd_, &change, 1, nullptr, 0, nullptr);
+}
+
+bool PollSet::is_idle(int) { return false; }
 
 int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*) {
   // A filter each; adding one that is there changes nothing, deleting one that is gone is ENOENT and fine.
@@ -99,15 +134,15 @@ int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*
   return failed;
 }
 
-int PollSet::ready(PollEvent* events, int room) const {
+int PollSet::wait(PollEvent* events, int room, long ms) const {
   struct kevent found[kMost];
-  const timespec none{};
-  const int count = kevent(fd_, nullptr, 0, found, std::min(room, kMost), &none);
+  const timespec most{.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000};
+  const int count = kevent(fd_, nullptr, 0, found, std::min(room, kMost), ms < 0 ? nullptr : &most);
   if (count < 0) {
     return -errno;
   }
   for (int i = 0; i < count; ++i) {
-    events[i].fd = static_cast<int>(found[i].ident);
+    events[i].fd = found[i].filter == EVFILT_USER ? -1 : static_cast<int>(found[i].ident);
     events[i].tag = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(found[i].udata));
     events[i].ready = found[i].filter == EVFILT_READ ? kReadable : kWritable;
   }

@@ -32,16 +32,21 @@ class PollSet {
   // outlives its number (it has another one, here or in a child) stays in the set, and cannot be told from what the number
   // means by then otherwise.
   int watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool* anew = nullptr);
-  // Fills up to `room` events that are ready now; the number, or a negated errno.
-  int ready(PollEvent* events, int room) const;
+  // Fills up to `room` events, and waits for one up to `ms` milliseconds, or without end (-1); the number, or a negated
+  // errno. An event of descriptor -1 is a call of wake(), which ends a wait that goes on or the next one; from any thread.
+  int wait(PollEvent* events, int room, long ms) const;
+  void wake() const;
+  // Whether a set, be it one of libuv's, has no event. Takes none away. False also where it is no set, or cannot be asked.
+  static bool is_idle(int set);
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
   void close();
-  void forget() { fd_ = -1; }
+  void forget() { fd_ = wake_ = -1; }
 
  private:
   int fd_ = -1;
+  int wake_ = -1;
 };
 
 }  // namespace uvpy::core

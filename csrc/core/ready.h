@@ -53,7 +53,7 @@ class ReadyRing {
  private:
   // The capacity is a power of two: Array doubles from eight.
   std::size_t mask() const { return ring_.capacity() - 1; }
-  bool grow() {
+  [[gnu::noinline]] bool grow() {
     const std::size_t old = ring_.capacity();
     if (!ring_.reserve(old + 1)) {
       return false;

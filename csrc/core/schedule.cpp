@@ -53,23 +53,25 @@ bool Loop::time_now(double* now) {
 
 // ---- call_soon
 
-py::Ref<> Loop::make_handle(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
-                            PyObject* context) {
-  // Timer and ThreadSafeHandle begin with a Handle at the same place (asserted where they are made).
-  py::Ref<> handle;
-  if (type == state_->handle_type) {
-    handle = py::steal(py::create<Handle>(type));
-  } else if (type == state_->timer_type) {
-    handle = py::steal(py::create<Timer>(type));
-  } else {
-    handle = py::steal(py::create<ThreadSafeHandle>(type));
+template <class Kind>
+py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+                     PyObject* context) {
+  py::Ref<> handle = py::steal(py::create<Kind>(type));
+  if (!handle) {
+    return {};
   }
-  if (handle && !py::state_of<Handle>(handle.get())->init(*this, callback, args, nargs, context)) {
+  auto* state = py::state_of<Kind>(handle.get());
+  if (!state->fill(object(), callback, args, nargs, context) || (debug_ && !state->note_source(*this))) {
     return {};
   }
   return handle;
 }
 
+py::Ref<> Loop::make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
+  return make<Handle>(state_->handle_type, callback, args, nargs, context);
+}
+
+template <class Kind>
 PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
                      bool check_thread) {
   static constexpr const char* kNames[] = {"callback"};
@@ -84,7 +86,7 @@ PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs
   if (!check_closed() || (debug_ && !debug::check_call(*this, given.named[0], name, check_thread))) {
     return nullptr;
   }
-  py::Ref<> handle = make_handle(type, given.named[0], given.rest, given.rest_count, given.context);
+  py::Ref<> handle = make<Kind>(type, given.named[0], given.rest, given.rest_count, given.context);
   if (!handle || !push_ready(handle.dup())) {
     return nullptr;
   }
@@ -92,12 +94,14 @@ PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs
 }
 
 PyObject* Loop::call_soon(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return soon(state_->handle_type, args, nargs, kwnames, state_->names.call_soon, true);
+  return soon<Handle>(state_->handle_type, args, nargs, kwnames, state_->names.call_soon, true);
 }
 
 PyObject* Loop::call_soon_threadsafe(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyTypeObject* type = py::kThreadSafeHandles ? state_->thread_safe_handle_type : state_->handle_type;
-  PyObject* handle = soon(type, args, nargs, kwnames, state_->names.call_soon_threadsafe, false);
+  PyObject* name = state_->names.call_soon_threadsafe;
+  PyObject* handle = py::kThreadSafeHandles
+                         ? soon<ThreadSafeHandle>(state_->thread_safe_handle_type, args, nargs, kwnames, name, false)
+                         : soon<Handle>(state_->handle_type, args, nargs, kwnames, name, false);
   if (handle != nullptr) {
     wake();
   }
@@ -116,7 +120,7 @@ PyObject* Loop::call_soon_private(PyObject* const* args, Py_ssize_t nargs, PyObj
     return nullptr;
   }
   PyObject* context = given[2] == Py_None ? nullptr : given[2];
-  py::Ref<> handle = make_handle(state_->handle_type, given[0], reinterpret_cast<PyTupleObject*>(items.get())->ob_item,
+  py::Ref<> handle = make_handle(given[0], reinterpret_cast<PyTupleObject*>(items.get())->ob_item,
                                  PyTuple_GET_SIZE(items.get()), context);
   if (!handle || !push_ready(handle.dup())) {
     return nullptr;
@@ -125,12 +129,12 @@ PyObject* Loop::call_soon_private(PyObject* const* args, Py_ssize_t nargs, PyObj
 }
 
 bool Loop::queue_io(PyObject* callback, PyObject* context) {
-  py::Ref<> handle = make_handle(state_->handle_type, callback, nullptr, 0, context);
+  py::Ref<> handle = make_handle(callback, nullptr, 0, context);
   return handle && ready_.push(std::move(handle));
 }
 
 bool Loop::report_io(PyObject* callback, PyObject* context, PyObject* exc) {
-  py::Ref<> handle = make_handle(state_->handle_type, callback, nullptr, 0, context);
+  py::Ref<> handle = make_handle(callback, nullptr, 0, context);
   py::Ref<> args = handle ? py::steal(PyTuple_New(0)) : py::Ref<>();
   return args && report::callback_failed(*this, handle.get(), callback, args.get(), exc, nullptr);
 }
@@ -157,7 +161,7 @@ PyObject* Loop::schedule_at(double when, PyObject* given, PyObject* callback, Py
     PyErr_SetString(PyExc_ValueError, "Invalid delay: NaN (not a number)");
     return nullptr;
   }
-  py::Ref<> handle = make_handle(state_->timer_type, callback, args, nargs, context);
+  py::Ref<> handle = make<Timer>(state_->timer_type, callback, args, nargs, context);
   if (!handle) {
     return nullptr;
   }
@@ -401,8 +405,10 @@ void Loop::noticed(PyObject* name, bool is_set) {
       {s.names.call_at, kCallAt},
       {s.names.call_later, kCallLater},
   };
+  // Names of attributes are interned nearly always, and then one object is one name.
+  const bool may_be_equal = PyUnicode_Check(name) && !PyUnicode_CHECK_INTERNED(name);
   for (const auto& hook : hooks) {
-    if (name == hook.name || (PyUnicode_Check(name) && PyUnicode_Compare(name, hook.name) == 0)) {
+    if (name == hook.name || (may_be_equal && PyUnicode_Compare(name, hook.name) == 0)) {
       instance_hooks_ = is_set ? instance_hooks_ | hook.hook : instance_hooks_ & ~hook.hook;
     }
   }

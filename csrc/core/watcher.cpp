@@ -177,7 +177,7 @@ bool Watchers::release(Loop& loop, int fd, unsigned side, PyObject* handle) {
 
 bool Watchers::keeps(int fd, PyObject* sock) const {
   const Watch found = look(fd);
-  return found.kept != nullptr && found.transport == nullptr && py::refers_to(found.kept, sock);
+  return found.kept != nullptr && transport(fd) == nullptr && py::refers_to(found.kept, sock);
 }
 
 void Watchers::forget_kept(Loop& loop, int fd) {
@@ -254,59 +254,63 @@ void Watchers::remove_native(Loop& loop, int fd, const void* owner) {
 bool Watchers::set_transport(int fd, PyObject* transport) {
   const auto at = static_cast<std::size_t>(fd);
   if (transport == nullptr) {
-    if (at < table_.capacity()) {
-      table_[at].transport = nullptr;
+    if (at < transports_.capacity()) {
+      transports_[at] = nullptr;
     }
     return true;
   }
-  if (!table_.reserve(at + 1)) {
+  if (!transports_.reserve(at + 1)) {
     return false;
   }
-  table_[at].transport = transport;
+  transports_[at] = transport;
   return true;
 }
 
 PyObject* Watchers::transport(int fd) const {
   const auto at = static_cast<std::size_t>(fd);
-  return fd >= 0 && at < table_.capacity() ? table_[at].transport : nullptr;
+  return fd >= 0 && at < transports_.capacity() ? transports_[at] : nullptr;
 }
 
 void Watchers::on_poll(uv_poll_t* handle, int, int) {
   auto* loop = uv::owner_of<Loop>(handle);
   loop->gil().take();
-  loop->watchers().dispatch(*loop);
+  Watchers& watchers = loop->watchers();
+  PollEvent events[kRoom];
+  watchers.dispatch(*loop, events, watchers.wait(events, 0));
 }
 
-void Watchers::dispatch(Loop& loop) {
+void Watchers::dispatch(Loop& loop, const PollEvent* events, int count) {
   // As many at once as are watched, which is what asyncio asks for; more rounds only when that is more than fits.
-  constexpr int kRoom = 256;
-  PollEvent events[kRoom];
-  std::size_t rounds = (foreign_ + kept_) / kRoom + 1;
-  while (rounds-- > 0) {
-    const int count = set_.ready(events, kRoom);
+  std::size_t rounds = (foreign_ + kept_) / kRoom;
+  for (int i = 0; i < count; ++i) {
+    dispatch_one(loop, events[i]);
+  }
+  PollEvent more[kRoom];
+  while (count == kRoom && rounds-- > 0) {
+    count = wait(more, 0);
     for (int i = 0; i < count; ++i) {
-      const auto& event = events[i];
-      const auto at = static_cast<std::size_t>(event.fd);
-      // What a native owner or a transport's handle calls may change the table, and close the file and open another under
-      // its number: the event is then of a file that is not this number's any more. Nothing is kept across the calls.
-      const auto is_meant = [&] { return at < table_.capacity() && table_[at].tag == event.tag; };
-      if (is_meant() && (event.ready & table_[at].sides) != 0) {
-        table_[at].ready(table_[at].owner, event.ready & table_[at].sides);
-      }
-      if (is_meant() && (event.ready & kReadable) != 0) {
-        if (table_[at].reader != nullptr) {
-          queue(loop, event.fd, kReadable, table_[at].reader);
-        } else {
-          forget_kept(loop, event.fd);  // nobody waits: once told is enough
-        }
-      }
-      if (is_meant() && (event.ready & kWritable) != 0 && table_[at].writer != nullptr) {
-        queue(loop, event.fd, kWritable, table_[at].writer);
-      }
+      dispatch_one(loop, more[i]);
     }
-    if (count < kRoom) {
-      return;
+  }
+}
+
+void Watchers::dispatch_one(Loop& loop, const PollEvent& event) {
+  const auto at = static_cast<std::size_t>(event.fd);
+  // What a native owner or a transport's handle calls may change the table, and close the file and open another under its
+  // number: the event is then of a file that is not this number's any more. Nothing is kept across the calls.
+  const auto is_meant = [&] { return at < table_.capacity() && table_[at].tag == event.tag; };
+  if (is_meant() && (event.ready & table_[at].sides) != 0) {
+    table_[at].ready(table_[at].owner, event.ready & table_[at].sides);
+  }
+  if (is_meant() && (event.ready & kReadable) != 0) {
+    if (table_[at].reader != nullptr) {
+      queue(loop, event.fd, kReadable, table_[at].reader);
+    } else {
+      forget_kept(loop, event.fd);  // nobody waits: once told is enough
     }
+  }
+  if (is_meant() && (event.ready & kWritable) != 0 && table_[at].writer != nullptr) {
+    queue(loop, event.fd, kWritable, table_[at].writer);
   }
 }
 

@@ -65,6 +65,13 @@ class Watchers {
   // Lets libuv watch the set; to be called in the loop's thread before a poll. An errno, or 0.
   int arm(Loop& loop);
   bool needs_arming() const { return used_ && poll_.state() == uv::State::idle; }
+  bool is_armed() const { return poll_.state() == uv::State::open; }
+  // Waits for the set itself, `ms` milliseconds at most or without end (-1): how many events there are, or a negated errno.
+  static constexpr int kRoom = 256;
+  int wait(PollEvent* events, long ms) const { return set_.wait(events, kRoom, ms); }
+  void dispatch(Loop& loop, const PollEvent* events, int count);
+  // Ends such a wait; from any thread that holds the GIL.
+  void wake() const { set_.wake(); }
 
   // Cancels and drops everything; libuv's part is closed, `on_closed` comes from the loop's last run.
   void close(uv_close_cb on_closed);
@@ -80,7 +87,6 @@ class Watchers {
   struct Watch {
     PyObject* reader;  // owned
     PyObject* writer;  // owned
-    PyObject* transport;
     Ready ready;
     void* owner;
     unsigned sides;  // that the owner wants
@@ -108,13 +114,14 @@ class Watchers {
   void settle(Loop& loop, int fd, bool was_taken);
   py::Ref<> drop_kept(Watch& watch);
   int tell_kernel(Loop& loop, int fd, Watch& next, bool* anew);
-  void dispatch(Loop& loop);
+  void dispatch_one(Loop& loop, const PollEvent& event);
   void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
   static void on_poll(uv_poll_t* handle, int status, int events);
 
   PollSet set_;
   uv::Handle<uv_poll_t> poll_;
-  py::Array<Watch> table_;  // by descriptor
+  py::Array<Watch> table_;           // by descriptor
+  py::Array<PyObject*> transports_;  // by descriptor; apart, since most are of transports, which need no Watch
   std::size_t foreign_ = 0;
   std::size_t kept_ = 0;
   bool used_ = false;

@@ -11,6 +11,7 @@
 #include "core/debug.h"
 #include "core/report.h"
 #include "net/connection.h"
+#include "net/tcp.h"
 #include "py/args.h"
 #include "py/call.h"
 #include "py/method.h"
@@ -23,12 +24,12 @@ namespace {
 // asyncio.constants.ACCEPT_RETRY_DELAY, in seconds.
 constexpr double kRetryDelay = 1.0;
 
-int accept_client(int listening, sockaddr_storage* peer, socklen_t* size) {
-  *size = sizeof *peer;
+int accept_client(int listening, RawAddress* peer) {
+  peer->size = sizeof peer->storage;
 #ifdef __linux__
-  return accept4(listening, reinterpret_cast<sockaddr*>(peer), size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  return accept4(listening, peer->get(), &peer->size, SOCK_NONBLOCK | SOCK_CLOEXEC);
 #else
-  const int fd = accept(listening, reinterpret_cast<sockaddr*>(peer), size);
+  const int fd = accept(listening, peer->get(), &peer->size);
   if (fd >= 0) {
     fcntl(fd, F_SETFL, O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -61,13 +62,16 @@ bool Listener::listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObj
   state->context_ = state->context_given_ ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
   state->backlog_ = backlog > 0 ? backlog : 1;
   state->fd_ = fd;
-  sockaddr_storage own{};
-  socklen_t own_size = sizeof own;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) < 0) {
+  state->own_.size = sizeof state->own_.storage;
+  if (getsockname(fd, state->own_.get(), &state->own_.size) < 0) {
     py::raise_os_error(errno);
     return false;
   }
-  state->family_ = own.ss_family;
+  if (state->own_.storage.ss_family == AF_UNIX) {
+    state->no_delay_ = NoDelay::each;
+  } else {
+    TCPTransport::tune(fd);
+  }
   if (!state->context_ || !state->watch()) {
     return false;
   }
@@ -139,11 +143,10 @@ PyObject* Listener::accept_method() {
 
 void Listener::accept_ready() {
   for (Py_ssize_t i = 0; i < backlog_ && watching_ && !loop().is_leaving() && !loop().is_foreign(); ++i) {
-    sockaddr_storage peer{};
-    socklen_t size = 0;
-    const int fd = accept_client(fd_, &peer, &size);
+    RawAddress peer{};
+    const int fd = accept_client(fd_, &peer);
     if (fd >= 0) {
-      accepted(fd, peer, size);
+      accepted(fd, peer);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR && errno != ECONNABORTED && !out_of_resources(errno)) {
@@ -176,10 +179,10 @@ bool Listener::out_of_resources(int code) {
   return true;
 }
 
-void Listener::accepted(int fd, const sockaddr_storage& peer, unsigned size) {
+void Listener::accepted(int fd, const RawAddress& peer) {
   loop().count_callback();
   bool taken = false;
-  if (!make_connection(fd, peer, size, &taken)) {
+  if (!make_connection(fd, peer, &taken)) {
     py::Ref<> exc = py::take_error();
     if (!taken) {
       ::close(fd);
@@ -195,7 +198,7 @@ void Listener::accepted(int fd, const sockaddr_storage& peer, unsigned size) {
 }
 
 // `*taken` says whether the descriptor has an owner now, who closes it.
-bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned size, bool* taken) {
+bool Listener::make_connection(int fd, const RawAddress& peer, bool* taken) {
   // asyncio makes each connection in a task, which has a copy of the server's context.
   py::Ref<> context = py::steal(PyContext_Copy(context_.get()));
   if (!context) {
@@ -206,10 +209,11 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
     return false;
   }
   const ModuleState& state = loop().state();
+  const int family = own_.storage.ss_family;
   if (accept_tls_ || loop().debug()) {
-    py::Ref<> address = socket_address(peer, size);
+    py::Ref<> address = socket_address(peer.storage, peer.size);
     py::Ref<> args =
-        address ? py::steal(Py_BuildValue("(iiii)", family_, static_cast<int>(SOCK_STREAM), 0, fd)) : py::Ref<>();
+        address ? py::steal(Py_BuildValue("(iiii)", family, static_cast<int>(SOCK_STREAM), 0, fd)) : py::Ref<>();
     py::Ref<> sock = args ? py::steal(PyObject_CallObject(state.socket_type, args.get())) : py::Ref<>();
     if (!sock) {
       return false;
@@ -234,13 +238,19 @@ bool Listener::make_connection(int fd, const sockaddr_storage& peer, unsigned si
   if (!protocol) {
     return false;
   }
-  py::Ref<> transport = make_transport(loop(), family_,
+  if (no_delay_ == NoDelay::unknown) {
+    no_delay_ = TCPTransport::is_tuned(fd) ? NoDelay::inherited : NoDelay::each;
+  }
+  // A Unix socket has the listener's name. One of the internet may have another than that its listener is bound to:
+  // transparent proxies and the kernel's programs for lookups see to it.
+  py::Ref<> transport = make_transport(loop(), family,
                                        {.fd = fd,
                                         .protocol = protocol.get(),
                                         .server = server_.get(),
                                         .context = context_given_ ? context.get() : nullptr,
-                                        .peer = &peer,
-                                        .peer_size = size});
+                                        .tuned = no_delay_ == NoDelay::inherited,
+                                        .own = family == AF_UNIX ? &own_ : nullptr,
+                                        .peer = &peer});
   *taken = static_cast<bool>(transport);
   return *taken;
 }

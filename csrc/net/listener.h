@@ -6,6 +6,7 @@
 
 #include "core/loop.h"
 #include "core/resource.h"
+#include "net/address.h"
 #include "py/ref.h"
 
 namespace uvpy::net {
@@ -39,8 +40,8 @@ class Listener final : public core::Resource {
   void stop();
   void accept_ready();
   bool out_of_resources(int code);
-  void accepted(int fd, const struct sockaddr_storage& peer, unsigned size);
-  bool make_connection(int fd, const struct sockaddr_storage& peer, unsigned size, bool* taken);
+  void accepted(int fd, const RawAddress& peer);
+  bool make_connection(int fd, const RawAddress& peer, bool* taken);
   static void on_ready(void* owner, unsigned ready);
 
   PyObject* self_ = nullptr;
@@ -53,7 +54,10 @@ class Listener final : public core::Resource {
   bool context_given_ = false;  // then each connection keeps its copy
   Py_ssize_t backlog_ = 0;
   int fd_ = -1;
-  int family_ = 0;
+  RawAddress own_{};
+  // Set on the listening socket for those accepted from it; they have it so on Linux, which the first one shows.
+  enum class NoDelay : unsigned char { unknown, each, inherited };
+  NoDelay no_delay_ = NoDelay::unknown;
   bool watching_ = false;
   bool stopped_ = false;
 };

@@ -30,27 +30,17 @@ bool log_slow_call(core::Loop& loop, double seconds, PyObject* protocol, PyObjec
   return text && core::debug::log_slow(loop, seconds, text.get());
 }
 
-py::Ref<> call_named(PyObject* protocol, PyObject* name, PyObject* arg, PyObject* second) {
-  PyObject* argv[] = {nullptr, protocol, arg, second};
-  const std::size_t count = second != nullptr ? 3 : arg != nullptr ? 2 : 1;
-  return py::steal(PyObject_VectorcallMethod(name, argv + 1, count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
-}
-
 }  // namespace
 
-py::Ref<> Protocol::call(core::Loop& loop, PyObject* name, PyObject* arg, PyObject* second) const {
-  py::Ref<> protocol = object_.dup();  // the call may set another
-  if (!loop.debug()) [[likely]] {
-    return call_named(protocol.get(), name, arg, second);
-  }
+py::Ref<> Protocol::call_timed(core::Loop& loop, PyObject* protocol, PyObject* name, PyObject* arg, PyObject* second) {
   double start = 0;
   double end = 0;
   if (!loop.time_now(&start)) {
     return {};
   }
-  py::Ref<> result = call_named(protocol.get(), name, arg, second);
+  py::Ref<> result = call_named(protocol, name, arg, second);
   py::SavedError error;
-  if (!loop.time_now(&end) || !log_slow_call(loop, end - start, protocol.get(), name)) {
+  if (!loop.time_now(&end) || !log_slow_call(loop, end - start, protocol, name)) {
     return {};
   }
   return result;

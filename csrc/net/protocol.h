@@ -3,11 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "core/loop.h"
 #include "py/ref.h"
-
-namespace uvpy::core {
-class Loop;
-}
 
 namespace uvpy::net {
 
@@ -20,7 +17,11 @@ class Protocol {
   bool is_buffered() const { return buffered_; }
 
   // protocol.name(*args), timed in debug mode; the caller has entered the context. Null with an exception set.
-  py::Ref<> call(core::Loop& loop, PyObject* name, PyObject* arg = nullptr, PyObject* second = nullptr) const;
+  py::Ref<> call(core::Loop& loop, PyObject* name, PyObject* arg = nullptr, PyObject* second = nullptr) const {
+    py::Ref<> protocol = object_.dup();  // the call may set another
+    return loop.debug() ? call_timed(loop, protocol.get(), name, arg, second)
+                        : call_named(protocol.get(), name, arg, second);
+  }
 
   int visit(visitproc visit, void* arg) const {
     Py_VISIT(object_.get());
@@ -28,6 +29,13 @@ class Protocol {
   }
 
  private:
+  static py::Ref<> call_named(PyObject* protocol, PyObject* name, PyObject* arg, PyObject* second) {
+    PyObject* argv[] = {nullptr, protocol, arg, second};
+    const std::size_t count = second != nullptr ? 3 : arg != nullptr ? 2 : 1;
+    return py::steal(PyObject_VectorcallMethod(name, argv + 1, count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  }
+  static py::Ref<> call_timed(core::Loop& loop, PyObject* protocol, PyObject* name, PyObject* arg, PyObject* second);
+
   py::Ref<> object_;
   bool buffered_ = false;
 };

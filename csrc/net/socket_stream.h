@@ -28,8 +28,10 @@ struct Connection {
   PyObject* extra = nullptr;
   PyObject* server = nullptr;
   PyObject* context = nullptr;  // to be kept; null: none
-  const sockaddr_storage* peer = nullptr;
-  socklen_t peer_size = 0;
+  bool tuned = false;           // tune() would change nothing
+  // Null: to be asked of the kernel.
+  const RawAddress* own = nullptr;
+  const RawAddress* peer = nullptr;
 };
 
 // libuv opens a spare descriptor with a loop's first stream, for the accept that we do not use. A value that is neither a
@@ -120,8 +122,10 @@ class SocketStream : public Stream {
       core::raise_uv_error(opened);
       return false;
     }
-    keep_addresses(connection.peer, connection.peer_size);
-    Self::tune(fd_);
+    keep_addresses(connection.own, connection.peer);
+    if (!connection.tuned) {
+      Self::tune(fd_);
+    }
     lost_ = false;
     if (hold_socket() && loop.watchers().set_transport(fd_, self) && start_serving(connection.waiter)) {
       return true;

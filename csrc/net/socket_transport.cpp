@@ -25,22 +25,23 @@ py::Ref<> SocketTransport::context_from_now() const {
   return context_ ? context_.dup() : py::steal(PyContext_CopyCurrent());
 }
 
-void SocketTransport::keep_addresses(const sockaddr_storage* peer, socklen_t peer_size) {
-  own_size_ = sizeof own_;
-  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&own_), &own_size_) < 0) {
-    own_size_ = 0;
-  }
-  family_ = own_.ss_family;
+void SocketTransport::keep_addresses(const RawAddress* own, const RawAddress* peer) {
   file_ = core::FileIdentity::of(fd_);
-  if (peer != nullptr) {
-    peer_ = *peer;
-    peer_size_ = peer_size;
-    return;
-  }
-  peer_size_ = sizeof peer_;
-  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&peer_), &peer_size_) < 0) {
-    peer_size_ = 0;
-  }
+  const auto keep = [this](KeptAddress* kept, const RawAddress* known, auto ask) {
+    RawAddress asked;
+    if (known == nullptr) {
+      asked.size = sizeof asked.storage;
+      if (ask(fd_, asked.get(), &asked.size) < 0) {
+        asked.size = 0;
+        asked.storage.ss_family = AF_UNSPEC;
+      }
+      known = &asked;
+    }
+    kept->set(known->storage, known->size);
+    return known->storage.ss_family;
+  };
+  family_ = keep(&own_, own, getsockname);
+  keep(&peer_, peer, getpeername);
 }
 
 bool SocketTransport::lose_connection(PyObject* exc) {
@@ -148,13 +149,13 @@ void SocketTransport::detach_socket() {
 bool SocketTransport::fill_extra(PyObject* dict) {
   const ModuleState& state = loop().state();
   if (PyDict_Contains(dict, state.names.sockname) == 0) {
-    py::Ref<> own = socket_address(own_, own_size_);
+    py::Ref<> own = own_.object();
     if (!own || PyDict_SetItem(dict, state.names.sockname, own.get()) < 0) {
       return false;
     }
   }
   if (PyDict_Contains(dict, state.names.peername) == 0) {
-    py::Ref<> peer = socket_address(peer_, peer_size_);
+    py::Ref<> peer = peer_.object();
     if (!peer || PyDict_SetItem(dict, state.names.peername, peer.get()) < 0) {
       return false;
     }

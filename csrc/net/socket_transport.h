@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "core/file_identity.h"
-#include "net/address.h"
+#include "net/kept_address.h"
 #include "net/transport.h"
 
 namespace uvpy::net {
@@ -23,8 +23,9 @@ class SocketTransport : public Transport {
   bool begin_socket(core::Loop& loop, PyObject* self, int fd, PyObject* sock, PyObject* protocol, PyObject* extra,
                     PyObject* server);
   // Addresses as the kernel has them, kept raw; the Python tuples are made on demand.
-  void keep_addresses(const sockaddr_storage* peer, socklen_t peer_size);
-  py::Ref<> peer_address() const { return socket_address(peer_, peer_size_); }
+  // What is null is asked of the kernel.
+  void keep_addresses(const RawAddress* own, const RawAddress* peer);
+  py::Ref<> peer_address() const { return peer_.object(); }
   // Joins the server, then as every transport.
   bool start_serving(PyObject* waiter);
   bool leave_server() final;
@@ -64,11 +65,9 @@ class SocketTransport : public Transport {
   bool held_ = false;  // hold_socket() holds
 
  private:
-  socklen_t own_size_ = 0;
-  socklen_t peer_size_ = 0;
   core::FileIdentity file_;
-  sockaddr_storage own_{};
-  sockaddr_storage peer_{};
+  KeptAddress own_;
+  KeptAddress peer_;
 };
 
 }  // namespace uvpy::net

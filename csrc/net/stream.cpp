@@ -114,7 +114,7 @@ void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
   }
   if (self->loop().is_foreign()) {
     // get_buffer() forked, and this is the child: the bytes are the parent's.
-    self->read_buffer_.release();
+    self->release_buffer();
     *buf = uv_buf_init(nullptr, 0);
   }
 }
@@ -142,7 +142,7 @@ PyObject* Stream::read_ready() {
     buf = uv_buf_init(slab, core::Loop::kSlabSize);
   }
   if (buf.base == nullptr || loop().is_foreign()) {
-    read_buffer_.release();
+    release_buffer();
     Py_RETURN_NONE;
   }
   ssize_t count;
@@ -154,7 +154,7 @@ PyObject* Stream::read_ready() {
     received(count, &buf);
     Py_RETURN_NONE;
   }
-  read_buffer_.release();
+  release_buffer();
   if (code == EAGAIN || code == EWOULDBLOCK) {
     Py_RETURN_NONE;
   }
@@ -167,6 +167,12 @@ PyObject* Stream::read_ready() {
   Py_RETURN_NONE;
 }
 
+void Stream::release_buffer() {
+  if (read_buffer_) {
+    read_buffer_->release();
+  }
+}
+
 // The buffer of a BufferedProtocol; none where it has failed.
 void Stream::offer(uv_buf_t* buf) {
   const ModuleState& state = loop().state();
@@ -174,17 +180,23 @@ void Stream::offer(uv_buf_t* buf) {
   loop().count_callback();
   py::Ref<> hint = py::steal(PyLong_FromLong(-1));
   py::Ref<> given = hint ? protocol_.call(loop(), state.names.get_buffer, hint.get()) : py::Ref<>();
-  bool ok = given && read_buffer_.acquire(given.get(), PyBUF_WRITABLE);
-  if (ok && read_buffer_.size() == 0) {
+  if (!read_buffer_ && given) {
+    read_buffer_.reset(new (std::nothrow) py::BufferView);
+  }
+  if (given && !read_buffer_) {
+    PyErr_NoMemory();
+  }
+  bool ok = given && read_buffer_ && read_buffer_->acquire(given.get(), PyBUF_WRITABLE);
+  if (ok && read_buffer_->size() == 0) {
     PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
     ok = false;
   }
   if (ok) {
     // A view of more than libuv's length type is read in parts.
-    const Py_ssize_t size = read_buffer_.size() < (1 << 30) ? read_buffer_.size() : (1 << 30);
-    *buf = uv_buf_init(read_buffer_.data(), static_cast<unsigned>(size));
+    const Py_ssize_t size = std::min<Py_ssize_t>(read_buffer_->size(), 1 << 30);
+    *buf = uv_buf_init(read_buffer_->data(), static_cast<unsigned>(size));
   } else {
-    read_buffer_.release();
+    release_buffer();
     protocol_failed("Fatal error: protocol.get_buffer() call failed.");
   }
   in_alloc_ = false;
@@ -198,7 +210,7 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
     self->stop();
   }
   if (count == UV_ENOBUFS || count == 0) {
-    self->read_buffer_.release();
+    self->release_buffer();
     return;
   }
   if (count == UV_EOF && (buf == nullptr || buf->base == nullptr)) {
@@ -224,7 +236,7 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
     self->received(count, buf);
     return;
   }
-  self->read_buffer_.release();
+  self->release_buffer();
   // At the end and after an error libuv has stopped reading by itself.
   self->reading_ = false;
   if (self->writing_) {
@@ -244,8 +256,8 @@ void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
 
 void Stream::received(ssize_t count, const uv_buf_t* buf) {
   const ModuleState& state = loop().state();
-  if (read_buffer_.held()) {
-    read_buffer_.release();
+  if (read_buffer_ && read_buffer_->held()) {
+    read_buffer_->release();
     py::Ref<> size = py::steal(PyLong_FromSsize_t(count));
     if (!size || !protocol_.call(loop(), state.names.buffer_updated, size.get())) {
       protocol_failed("Fatal error: protocol.buffer_updated() call failed.");
@@ -253,7 +265,7 @@ void Stream::received(ssize_t count, const uv_buf_t* buf) {
     return;
   }
   loop().count_callback();
-  py::Ref<> data = py::steal(PyBytes_FromStringAndSize(buf->base, count));
+  py::Ref<> data = loop().received().make(buf->base, count);
   if (!data || !protocol_.call(loop(), state.names.data_received, data.get())) {
     protocol_failed("Fatal error: protocol.data_received() call failed.");
   }
@@ -452,7 +464,7 @@ PyObject* Stream::abandon() {
 
 void Stream::settle() {
   queue_.clear();
-  read_buffer_.release();
+  release_buffer();
   if (empty_waiter_) {
     // A sendfile in progress learns that its peer is gone.
     py::Ref<> waiter = std::move(empty_waiter_);
@@ -481,7 +493,7 @@ void Stream::end_with_loop() {
 int Stream::visit_stream(visitproc visit, void* arg) const {
   Py_VISIT(empty_waiter_.get());
   Py_VISIT(unread_.get());
-  if (int result = read_buffer_.visit(visit, arg)) {
+  if (int result = read_buffer_ ? read_buffer_->visit(visit, arg) : 0) {
     return result;
   }
   return visit_duplex(visit, arg);
@@ -490,7 +502,7 @@ int Stream::visit_stream(visitproc visit, void* arg) const {
 void Stream::clear_stream() {
   empty_waiter_.reset();
   unread_.reset();
-  read_buffer_.release();
+  release_buffer();
   clear_duplex();
 }
 

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
+
 #include "net/duplex.h"
 #include "net/write_queue.h"
 #include "py/buffer.h"
@@ -63,16 +65,20 @@ class Stream : public Duplex {
   static void on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf);
   void offer(uv_buf_t* buf);
   void queue_read();
+  void release_buffer();
 
   // ---- writing
   // Whether data may be written now; if not, `answer` (null before) is what the method of that name returns.
   bool accepts(const char* function, PyObject** answer);
   PyObject* refuse_to_send();
+  PyObject* write_bytes(PyObject* object, const char* data, Py_ssize_t size);
   bool gathers_now();
   bool send(PyObject* object, const char* data, std::size_t size);
   bool begin_waiting();
   bool keep(PyObject* object, const char* data, std::size_t size, std::size_t offset);
+  ssize_t try_send(const char* data, std::size_t size) const;
   void send_queue();
+  void send_chunks();
   void start_request();
   void write_failed(uv::Status status);
   void written(int status);
@@ -81,10 +87,14 @@ class Stream : public Duplex {
   static void on_write(uv_write_t* request, int status);
 
   WriteQueue queue_;
-  WriteQueue in_flight_;  // what the request below refers to
-  uv_write_t request_{};
-  py::BufferView read_buffer_;
-  py::Ref<> unread_;  // bytes to be delivered before what the kernel has
+  // Made when first needed: most connections never are.
+  struct Sending {
+    uv_write_t request{};
+    WriteQueue queue;  // what the request refers to
+  };
+  std::unique_ptr<Sending> sending_;
+  std::unique_ptr<py::BufferView> read_buffer_;  // of a BufferedProtocol
+  py::Ref<> unread_;                             // bytes to be delivered before what the kernel has
   py::Ref<> empty_waiter_;
   std::uint64_t read_turn_ = 0;
   std::uint64_t write_turn_ = 0;

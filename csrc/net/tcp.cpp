@@ -17,6 +17,12 @@ void TCPTransport::tune(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+bool TCPTransport::is_tuned(int fd) {
+  int on = 0;
+  socklen_t size = sizeof on;
+  return getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &size) == 0 && on != 0;
+}
+
 PyTypeObject* make_tcp_transport_type(PyObject* module, ModuleState* state) {
   return make_stream_type<TCPTransport>(module, state, "uvpy._core.TCPTransport",
                                         "A TCP connection; see asyncio.Transport.");

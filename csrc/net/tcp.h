@@ -12,8 +12,9 @@ class TCPTransport final : public SocketStream<TCPTransport, uv_tcp_t> {
   static constexpr const char* kKind = "tcp";
   static uv::Status init(uv_loop_t* loop, uv_tcp_t* handle);
   static uv::Status open(uv_tcp_t* handle, int fd) { return uv_tcp_open(handle, fd); }
-  // TCP_NODELAY, as asyncio sets it.
+  // TCP_NODELAY, as asyncio sets it; is_tuned() says whether it is set.
   static void tune(int fd);
+  static bool is_tuned(int fd);
 };
 
 PyTypeObject* make_tcp_transport_type(PyObject* module, ModuleState* state);

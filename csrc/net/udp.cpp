@@ -38,7 +38,7 @@ bool UDPTransport::take_over(core::Loop& loop, PyObject* self, const Endpoint& e
   if (fd < 0 || !begin_socket(loop, self, fd, endpoint.sock, endpoint.protocol, endpoint.extra, nullptr)) {
     return false;
   }
-  keep_addresses(nullptr, 0);
+  keep_addresses(nullptr, nullptr);
   family_ = endpoint.family;
   type_ = endpoint.type;
   address_ = py::borrow(endpoint.address);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "py/array.h"
 #include "py/ref.h"
@@ -23,6 +24,12 @@ class WriteQueue {
 
   // The first chunk, borrowed; of one that is not empty.
   PyObject* front() const { return chunks_[first_].object; }
+
+  // What is to be sent of the first chunk; of one that is not empty.
+  std::pair<const char*, std::size_t> first() const {
+    const Chunk& chunk = chunks_[first_];
+    return {PyBytes_AS_STRING(chunk.object) + chunk.offset, chunk.size()};
+  }
 
   // Takes the part of a bytes object from `offset` on. False with MemoryError set.
   bool push(py::Ref<>&& chunk, std::size_t offset) {

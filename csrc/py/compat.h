@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <cstring>
 
 #if PY_VERSION_HEX < 0x030B0000
 #error "uvpy needs CPython 3.11 or newer"
@@ -94,6 +95,26 @@ inline bool refers_to(PyObject* weak_reference, PyObject* object) {
 #else
   return PyWeakref_GetObject(weak_reference) == object;
 #endif
+}
+
+// Whether a reference count of one means that nobody else has the object. Not without a GIL.
+#ifdef Py_GIL_DISABLED
+inline constexpr bool kMayRefill = false;
+#else
+inline constexpr bool kMayRefill = true;
+#endif
+
+// Gives a bytes object that is the caller's alone another content, for which it has room: as when just made, its hash is
+// not known.
+inline void refill_bytes(PyObject* bytes, const char* data, Py_ssize_t size) {
+  auto* object = reinterpret_cast<PyBytesObject*>(bytes);
+  Py_SET_SIZE(object, size);
+  std::memcpy(object->ob_sval, data, static_cast<std::size_t>(size));
+  object->ob_sval[size] = '\0';
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  object->ob_shash = -1;
+#pragma GCC diagnostic pop
 }
 
 inline bool is_finalizing() {

@@ -13,20 +13,53 @@ namespace {
 
 using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-// A method with its first argument, which is there, as self. Most have this convention and an object of the right type:
-// no need to go through the descriptor, which looks at both again.
-PyObject* call_method_descriptor(PyObject* method, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
-  const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-  if (Py_IS_TYPE(method, &PyMethodDescr_Type)) [[likely]] {
-    const auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(method);
-    const PyMethodDef* def = descriptor->d_method;
-    if (def->ml_flags == (METH_FASTCALL | METH_KEYWORDS) &&
-        PyObject_TypeCheck(args[0], reinterpret_cast<PyDescrObject*>(method)->d_type) != 0) {
-      auto* call = reinterpret_cast<FastCall>(reinterpret_cast<void (*)()>(def->ml_meth));
-      return call(args[0], args + 1, nargs - 1, kwnames);
-    }
+// What a method descriptor leads to, where that may be called without it: most have one of these two conventions.
+struct Target {
+  PyTypeObject* type = nullptr;  // of self; borrowed from the descriptor
+  FastCall fast = nullptr;
+  PyCFunction without_arguments = nullptr;
+};
+
+Target target_of(PyObject* method) {
+  if (!Py_IS_TYPE(method, &PyMethodDescr_Type)) {
+    return {};
+  }
+  const PyMethodDef* def = reinterpret_cast<PyMethodDescrObject*>(method)->d_method;
+  PyTypeObject* type = reinterpret_cast<PyDescrObject*>(method)->d_type;
+  if (def->ml_flags == (METH_FASTCALL | METH_KEYWORDS)) {
+    return {.type = type, .fast = reinterpret_cast<FastCall>(reinterpret_cast<void (*)()>(def->ml_meth))};
+  }
+  return def->ml_flags == METH_NOARGS ? Target{.type = type, .without_arguments = def->ml_meth} : Target{};
+}
+
+// The class that self was of last, and the base that this is known to have. That holds as long as the class's version
+// tag does, which no other class gets. Nearly all calls are for objects of one class, a few bases away from ours.
+unsigned known_tag = 0;
+PyTypeObject* known_base = nullptr;
+
+[[gnu::noinline]] PyObject* call_method(const Target& target, PyObject* method, PyObject* const* args,
+                                        std::size_t nargsf, PyObject* kwnames) {
+  if (target.type != nullptr && PyObject_TypeCheck(args[0], target.type) != 0) {
+    known_tag = Py_TYPE(args[0])->tp_version_tag;
+    known_base = target.type;
   }
   return PyObject_Vectorcall(method, args, nargsf, kwnames);
+}
+
+// A method with its first argument, which is there, as self; past the descriptor where that can be.
+inline PyObject* call_target(const Target& target, PyObject* method, PyObject* const* args, std::size_t nargsf,
+                             PyObject* kwnames) {
+  const unsigned tag = Py_TYPE(args[0])->tp_version_tag;
+  if (tag == known_tag && tag != 0 && target.type == known_base) [[likely]] {
+    const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    if (target.fast != nullptr) [[likely]] {
+      return target.fast(args[0], args + 1, nargs - 1, kwnames);
+    }
+    if (nargs == 1 && kwnames == nullptr && target.without_arguments != nullptr) {
+      return target.without_arguments(args[0], nullptr);
+    }
+  }
+  return call_method(target, method, args, nargsf, kwnames);
 }
 
 // What CPython's own functions have, the same for all; known from the first one that is made ours.
@@ -43,7 +76,7 @@ PyObject* call_function(PyObject* function, PyObject* const* args, std::size_t n
     PyErr_SetString(PyExc_RuntimeError, "the method behind this function was deleted");
     return nullptr;
   }
-  return call_method_descriptor(method.get(), args, nargsf, kwnames);
+  return call_target(target_of(method.get()), method.get(), args, nargsf, kwnames);
 }
 
 // What a class has in the place of a function before 3.12: a descriptor that calls the method, gives the function to
@@ -58,6 +91,7 @@ struct StandIn {
   vectorcallfunc vectorcall = nullptr;  // first, where make_type says that it is
   Ref<> function;
   Ref<> method;
+  Target target;
 
   int visit(visitproc visit, void* arg) {
     Py_VISIT(function.get());
@@ -73,7 +107,7 @@ PyObject* call_stand_in(PyObject* self, PyObject* const* args, std::size_t nargs
   if (PyVectorcall_NARGS(nargsf) == 0) [[unlikely]] {
     return run_body(state->function.get(), args, nargsf, kwnames);
   }
-  return call_method_descriptor(state->method.get(), args, nargsf, kwnames);
+  return call_target(state->target, state->method.get(), args, nargsf, kwnames);
 }
 
 PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
@@ -123,6 +157,7 @@ PyObject* native_function(PyTypeObject* stand_in_type, PyObject* function, PyObj
     state->vectorcall = &call_stand_in;
     state->function = borrow(function);
     state->method = borrow(method);
+    state->target = target_of(method);
   }
   return self.release();
 }

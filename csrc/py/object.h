@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <new>
 
+#include "py/pool.h"
+
 namespace uvpy::py {
 
 template <std::size_t N>
@@ -43,10 +45,24 @@ PyObject* object_of(const T* state) {
   return reinterpret_cast<PyObject*>(at);
 }
 
+template <class T>
+inline constexpr bool kIsPooled = requires { T::kPooled; };
+
 // A new object of a type made by make_type<T>, its state constructed without arguments; null with MemoryError set.
 // The constructor must not touch Python: the collector knows the object already.
 template <class T>
 PyObject* create(PyTypeObject* type) {
+  if constexpr (kIsPooled<T>) {
+    if (void* block = Pool<T>::take(); block != nullptr) [[likely]] {
+      auto* box = static_cast<Object<T>*>(block);
+      PyObject* self = PyObject_Init(&box->ob_base, type);
+      box->weakrefs = nullptr;
+      box->dict = nullptr;
+      new (&box->state) T();
+      PyObject_GC_Track(self);
+      return self;
+    }
+  }
   PyObject* self = type->tp_alloc(type, 0);
   if (self != nullptr) {
     new (&reinterpret_cast<Object<T>*>(self)->state) T();
@@ -76,13 +92,23 @@ struct Slots {
       PyObject_ClearWeakRefs(self);
     }
     box->state.~T();
-    Py_CLEAR(box->dict);
+    if constexpr (T::kDict) {
+      Py_CLEAR(box->dict);
+    }
     if constexpr (T::kBaseWords > 0) {
       for (PyObject*& word : box->base.words) {
         Py_CLEAR(word);
       }
     }
-    type->tp_free(self);
+    bool is_kept = false;
+    if constexpr (kIsPooled<T>) {
+      // Not what a class made in Python derives: such objects have more in front.
+      static_assert(!T::kFinalizer && T::kBaseWords == 0);
+      is_kept = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 && Pool<T>::give(self);
+    }
+    if (!is_kept) {
+      type->tp_free(self);
+    }
     Py_DECREF(type);
   }
 

@@ -1,11 +1,12 @@
-"""os.close() of a transport's descriptor: connection_lost(OSError EBADF), or nothing until the transport is ended; no
-abort, and no file of another closed or read.
+"""os.close() of a transport's descriptor: connection_lost(OSError EBADF, or ENOTSOCK of what has the number by now), or
+nothing until the transport is ended; no abort, and no file of another closed or read.
 """
 
 import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import os
 import socket
 import warnings
@@ -135,7 +136,7 @@ async def one(loop, where, then, kept, reuse, given):
         assert len(protocol.lost) == 1, protocol.lost
         (exc,) = protocol.lost
         assert exc is None or isinstance(exc, OSError), exc
-        assert exc is None or isinstance(exc, ConnectionError) or exc.errno == errno.EBADF, exc
+        assert exc is None or isinstance(exc, ConnectionError) or exc.errno in (errno.EBADF, errno.ENOTSOCK), exc
     assert b"private" not in protocol.data
     peer.close()
     return pipes
@@ -158,6 +159,47 @@ async def lost_by_itself(loop):
     peer.close()
 
 
+async def nothing_is_written_to_another(loop):
+    """What is logged of the loss makes somebody write: not to the socket that has the number by then."""
+    ours, peer = socket.socketpair()
+    ours.setblocking(False)
+    transport, protocol = await loop.create_connection(Notes, sock=ours)
+    await asyncio.sleep(0)
+    number = transport.get_extra_info("socket").fileno()
+    os.close(number)
+    theirs, end = socket.socketpair()
+    if theirs.fileno() != number:
+        os.dup2(theirs.fileno(), number)
+        theirs.close()
+        theirs = socket.socket(fileno=number)
+    said = []
+
+    class Writes(logging.Handler):
+        def emit(self, record):
+            if "behind the transport" in record.getMessage():
+                said.append(record)
+                transport.write(b"stray")
+
+    handler = Writes()
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    loop.set_debug(True)
+    transport.pause_reading()
+    transport.resume_reading()
+    for _ in range(200):
+        if protocol.lost:
+            break
+        await asyncio.sleep(0.001)
+    loop.set_debug(False)
+    logger.removeHandler(handler)
+    assert len(said) == 1 and protocol.lost, (said, protocol.lost)
+    theirs.close()
+    assert end.recv(9) == b""
+    end.close()
+    peer.close()
+
+
 for where in WHERE:
     for then in THEN:
         for kept, reuse, given in ((a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)):
@@ -171,5 +213,6 @@ for where in WHERE:
                 pipe.check()
 loop = new_loop()
 loop.run_until_complete(lost_by_itself(loop))
+loop.run_until_complete(nothing_is_written_to_another(loop))
 loop.close()
 print("ok")

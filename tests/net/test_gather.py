@@ -4,7 +4,9 @@ system calls.
 
 import asyncio
 import contextlib
+import logging
 import os
+import signal
 import socket
 
 import pytest
@@ -381,3 +383,135 @@ def test_a_write_error_at_the_end_of_a_turn_is_told(loop, sockets):
 
     assert isinstance(run(loop, main()), (ConnectionResetError, BrokenPipeError))
     turn(loop)
+
+
+async def test_sendfile_sends_first(loop, sockets, tmp_path):
+    """What was gathered stands before the file on the wire, and what is written after it behind."""
+    path = tmp_path / "file"
+    path.write_bytes(pattern(100_000))
+    async with wire(sockets) as (transport, _, peer), under_load(loop):
+        for _ in range(3):
+            coming = peer.start(peer._recv, 100_008)
+            transport.write(b"he")
+            transport.write(b"ad")
+            with path.open("rb") as file:
+                assert await loop.sendfile(transport, file) == 100_000
+            transport.write(b"ta")
+            transport.write(b"il")
+            same(await asyncio.wrap_future(coming), b"head" + pattern(100_000) + b"tail")
+
+
+async def test_an_error_in_a_flush_costs_the_others_nothing(loop, sockets):
+    """One of the transports that wait meets a reset when they are sent, and what is logged of it writes to some of the
+    others and closes one: all of it arrives.
+    """
+    wires = []
+    for _ in range(10):
+        ours, theirs = sockets.pair(tcp=True)
+        transport, protocol = await loop.create_connection(HalfOpen, sock=ours)
+        wires.append((transport, protocol, sockets.peer(theirs)))
+    broken = wires[4]
+    acted = []
+
+    class Acts(logging.Handler):
+        def emit(self, record):
+            if "Fatal write error" in record.getMessage() and not acted:
+                acted.append(record)
+                wires[0][0].write(b"0")  # sent already
+                wires[6][0].write(b"6")  # yet to be sent
+                wires[8][0].close()
+                wires[9][0].abort()
+
+    handler = Acts(logging.DEBUG)
+    logger = logging.getLogger("asyncio")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    broken[0].pause_reading()  # or it would meet the reset by reading
+    broken[2].reset()
+    loop.set_debug(True)
+    try:
+        async with under_load(loop):
+            for _ in range(50):
+                for transport, _, _ in wires:
+                    transport.write(b"a")
+                    transport.write(b"b")
+                await turns(1)
+                if broken[0].is_closing():
+                    break
+    finally:
+        loop.set_debug(False)
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+    assert isinstance(await broken[1].lost(), (ConnectionResetError, BrokenPipeError))
+    assert len(acted) == 1
+    for i, (transport, protocol, peer) in enumerate(wires):
+        transport.close()
+        await protocol.lost()
+        if i != 4:
+            got = await peer.recv_all()
+            assert len(got) >= 2 and got.replace(b"ab", b"") == {0: b"0", 6: b"6"}.get(i, b""), i
+
+
+def test_a_signal_between_two_writes(loop, sockets):
+    """Ctrl-C in the callback that writes: what it had written is sent when the run has ended."""
+    ours, theirs = sockets.pair(tcp=True)
+    peer = sockets.peer(theirs)
+    transport, protocol = run(loop, loop.create_connection(Recorder, sock=ours))
+    spinning = [True]
+
+    def spin():
+        if spinning[0]:
+            loop.call_soon(spin)
+
+    def work():
+        transport.write(b"one")
+        transport.write(b"two")
+        signal.raise_signal(signal.SIGINT)
+        transport.write(b"never")
+
+    for _ in range(40):
+        loop.call_soon(spin)
+    run(loop, turns(5))
+    loop.call_soon(work)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    assert peer.now(6, 5) == b"onetwo"
+    spinning[0] = False
+    run(loop, turns(2))
+    assert peer.now() is None
+    transport.abort()
+    run(loop, protocol.lost())
+
+
+async def test_a_protocol_that_writes_to_others_when_resumed(loop, sockets):
+    """resume_writing() writes to transports that wait with gathered data, and closes some: the order of each holds."""
+    others = []
+    for _ in range(6):
+        ours, theirs = sockets.pair(tcp=True)
+        transport, protocol = await loop.create_connection(HalfOpen, sock=ours)
+        others.append((transport, protocol, sockets.peer(theirs)))
+
+    class Resumed(Recorder):
+        def resume_writing(self):
+            super().resume_writing()
+            for i, (transport, _, _) in enumerate(others):
+                transport.write(b"resumed")
+                if i % 2:
+                    transport.close()
+
+    async with wire(sockets, Resumed) as (transport, protocol, peer), under_load(loop):
+        coming = peer.start(peer._recv, write_until(transport, lambda: "pause" in protocol.events))
+        while "resume" not in protocol.events:
+            for other, _, _ in others:
+                if not other.is_closing():
+                    other.write(b"a")
+                    other.write(b"b")
+            await turns(1)
+        assert await asyncio.wrap_future(coming)
+    for i, (other, protocol, peer) in enumerate(others):
+        other.close()
+        await protocol.lost()
+        got = await peer.recv_all()
+        assert got.count(b"resumed") == 1 and got.replace(b"resumed", b"").replace(b"ab", b"") == b"", i
+        assert i % 2 == 0 or got.endswith(b"resumed")

@@ -165,3 +165,70 @@ async def test_sockets_accepted_by_others_with_tls(loop, sockets, authority):
     await protocol.lost()
     await other.lost()
     assert other is made[0]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0", pytest.param("::", marks=needs_ipv6)])
+@pytest.mark.parametrize("ended", [False, True])
+async def test_the_name_of_an_accepted_socket(loop, sockets, host, ended):
+    """It is the address that the client connected to, wherever the server listens, and is known after the end."""
+    factory, made = keeping()
+    async with await loop.create_server(factory, host, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        to = "::1" if host == "::" else "127.0.0.1" if host == "0.0.0.0" else host
+        client = sockets.dial(port, to)
+        await eventually(lambda: made and made[0].transport)
+        transport = made[0].transport
+        if ended:
+            client.close()
+            await made[0].lost()
+        assert transport.get_extra_info("sockname") == ((to, port) if host != "::" else (to, port, 0, 0))
+        if not ended:
+            assert transport.get_extra_info("socket").getsockname() == transport.get_extra_info("sockname")
+            assert transport.get_extra_info("peername") == client.sock.getsockname()
+            assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            client.close()
+            await made[0].lost()
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_each_accepted_socket_has_no_delay(loop, sockets, given):
+    factory, made = keeping()
+    own = sockets.own(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+    own.bind(("127.0.0.1", 0))
+    where = {"sock": own} if given else {"host": "127.0.0.1", "port": 0}
+    async with await loop.create_server(factory, **where) as server:
+        clients = [sockets.dial(server.sockets[0].getsockname()[1]) for _ in range(4)]
+        await eventually(lambda: len(made) == 4 and all(p.transport for p in made))
+        accepted = [p.transport.get_extra_info("socket") for p in made]
+        set_on = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for sock in accepted]
+        for client, p in zip(clients, made, strict=True):
+            client.close()
+            await p.lost()
+    assert len(set_on) == 4 and all(set_on)
+
+
+@pytest.mark.parametrize("name", ["s", "a-longer-name-than-an-internet-address-takes"])
+async def test_the_name_of_an_accepted_unix_socket(loop, sockets, tmp_path, name):
+    factory, made = keeping()
+    path = str(tmp_path / name)
+    async with await loop.create_unix_server(factory, path):
+        transport, protocol = await loop.create_unix_connection(Recorder, path)
+        await eventually(lambda: made and made[0].transport)
+        assert made[0].transport.get_extra_info("sockname") == path
+        assert transport.get_extra_info("peername") == path
+        assert made[0].transport.get_extra_info("peername") == transport.get_extra_info("sockname") == ""
+        await drop(transport)
+        await protocol.lost()
+        await made[0].lost()
+
+
+@pytest.mark.uvpy_only("asyncio's take three times as much")
+async def test_a_transport_takes_little_memory(loop, sockets):
+    """An idle connection costs its transport, a context and the protocol; most of it is the transport."""
+    factory, made = keeping()
+    async with await loop.create_server(factory, "127.0.0.1", 0) as server:
+        client = sockets.dial(server.sockets[0].getsockname()[1])
+        await eventually(lambda: made and made[0].transport)
+        assert sys.getsizeof(made[0].transport) <= 800
+        client.close()
+        await made[0].lost()

@@ -1,10 +1,13 @@
 """Instructions an operation, counted under callgrind: exact where times are noisy, blind to the kernel and to caches.
 
-Each case runs at two lengths; the difference, divided by the operations between them, has no start-up in it.
+A measured process warms up, then has callgrind count one batch (native/marks.c). So that a count is the same the next
+time: no randomised addresses or hashes, sizes that are fixed, no garbage collection on the way, an environment of a few
+variables.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -13,74 +16,120 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import loops
+import native
 import report
-import workloads
-from players import Failed, Process, environment, measured
+from cases import COUNTED
+from native import Failed
+from players import Process, environment, measured
 
-LENGTHS = (1, 3)
 LIMIT = 300
+ECHO = "tcp_echo"
+FLOOR_REQUESTS = (100, 600)
 
 Counted = dict[str, float | None]
+"""Instructions an operation in all, and in the loop's own library with its libuv (None for asyncio)."""
 
+Found = dict[str, dict[str, Counted | str]]
+"""By case and contender; a text where it failed."""
+
+_KEPT = ("PATH", "HOME", "UVPY_SITE", "LD_LIBRARY_PATH", "CC", "CXX", "PYTHONHASHSEED")
 _POSITIONS = tuple("0123456789+-*")
 _NAMED = re.compile(r"^(ob|cob)=\((\d+)\)(?: (.*))?$")
 
 
-def count(cases: list[str], labels: list[str]) -> dict[str, dict[str, Counted | str]]:
-    """By case and loop: instructions an operation in all, and in the loop's own library (None for asyncio)."""
+def count(names: list[str], labels: list[str], *, floor: bool = False) -> Found:
+    """With `floor` the C program's echo as well."""
     if shutil.which("valgrind") is None:
         raise Failed("valgrind is not installed")
-    found: dict[str, dict[str, Counted | str]] = {}
-    for case in cases:
-        for label in labels:
-            print(f"callgrind: {case}, {label}", flush=True)
+    native.marks()
+    found: Found = {}
+    for name in names:
+        for label in (*labels, *([loops.FLOOR] if floor and name == ECHO else [])):
+            print(f"callgrind: {name}, {label}", flush=True)
             try:
-                found.setdefault(case, {})[label] = _count(case, loops.MODULES[label])
+                found.setdefault(name, {})[label] = _floor() if label == loops.FLOOR else _count(name, label)
             except Failed as failed:
-                found.setdefault(case, {})[label] = str(failed)
+                found.setdefault(name, {})[label] = str(failed)
     return found
 
 
-def show(found: dict[str, dict[str, Counted | str]]) -> str:
+def show(found: Found) -> str:
     head = ("loop", "instructions an operation", "in its own library and libuv")
     tables = []
-    for case, by_loop in found.items():
+    for name, by_label in found.items():
         rows = [
             [label, row, ""]
             if isinstance(row, str)
-            else [label, *("" if row[name] is None else f"{row[name]:,.1f}" for name in ("all", "own"))]
-            for label, row in by_loop.items()
+            else [label, *("" if row[which] is None else f"{row[which]:,.1f}" for which in ("all", "own"))]
+            for label, row in by_label.items()
         ]
-        tables.append(f"{case}: {workloads.CASES[case].text}\n\n{report.table(head, rows)}\n")
+        tables.append(f"{name}: {COUNTED[name].text}\n\n{report.table(head, rows)}\n")
     return "\n".join(tables)
 
 
-def _count(case: str, module: str) -> Counted:
-    short, long = (_run(case, module, batches) for batches in LENGTHS)
-    operations = (LENGTHS[1] - LENGTHS[0]) * workloads.MICRO[case].counted
-    library = loops.library(module)
-    more = {name: (long[name] - short[name]) / operations for name in long}
+def _count(name: str, label: str) -> Counted:
+    operations = COUNTED[name].counted
+    costs = {of: cost / operations for of, cost in _run(name, label).items()}
+    library = loops.library(label)
     if library is None:
-        return {"all": sum(more.values()), "own": None}
+        return {"all": sum(costs.values()), "own": None}
     # A libuv of the system's counts as the loop's own: uvloop has its libuv built in.
-    own = [name for name in more if Path(name).resolve() == library or Path(name).name.startswith("libuv.so")]
-    return {"all": sum(more.values()), "own": sum(more[name] for name in own)}
+    own = [of for of in costs if Path(of).resolve() == library or Path(of).name.startswith("libuv.so")]
+    return {"all": sum(costs.values()), "own": sum(costs[of] for of in own)}
 
 
-def _run(case: str, module: str, batches: int) -> Counter[str]:
+def _command(out: Path) -> list[str | Path]:
+    fixed = ["setarch", os.uname().machine, "-R"] if shutil.which("setarch") else []
+    return [*fixed, "valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in environment().items() if name in _KEPT}
+
+
+def _run(name: str, label: str) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        valgrind = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
-        command = [*valgrind, *measured("micro", module, case, "--counted", "--limit", LIMIT)]
-        process = Process(command, environment(), LIMIT)
+        counted = measured("micro", label, name, "--count", "--limit", LIMIT)
+        process = Process([*_command(out), "--instr-atstart=no", *counted], _environment(), LIMIT)
         try:
-            process.answer()
-            for _ in range(batches):
-                process.ask("0")
             process.end()
         finally:
             process.close()
-        return by_object(out.read_text().splitlines())
+        return _written(Path(f"{out}.1"))
+
+
+def _floor() -> Counted:
+    """The C program's echo: of two lengths, so that its start drops out."""
+    short, long = (sum(_run_floor(requests).values()) for requests in FLOOR_REQUESTS)
+    each = (long - short) / (FLOOR_REQUESTS[1] - FLOOR_REQUESTS[0])
+    return {"all": each, "own": each}
+
+
+def _run_floor(requests: int) -> Counter[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        server = Process([*_command(out), native.floor(), "echo"], _environment(), LIMIT)
+        try:
+            address = server.answer()["address"]
+            load = Process([native.load_generator(), "--limit", str(LIMIT), "tcp", address], environment())
+            try:
+                load.answer()
+                load.ask(f"count {requests}")
+                load.end()
+            finally:
+                load.close()
+            server.child.terminate()  # callgrind writes what it has
+            server.child.wait(LIMIT)
+        finally:
+            server.close()
+        return _written(out)
+
+
+def _written(file: Path) -> Counter[str]:
+    if not file.exists():
+        raise Failed("callgrind wrote nothing")
+    return by_object(file.read_text().splitlines())
 
 
 def by_object(lines: list[str]) -> Counter[str]:

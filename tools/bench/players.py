@@ -1,4 +1,4 @@
-"""A player is a loop at a case: fresh processes that work for a moment whenever they are asked to.
+"""A player is a contender at a case: fresh processes that work for a moment whenever they are asked to.
 
 What is started here is ended here, by its own process id, after a bounded time.
 """
@@ -6,24 +6,36 @@ What is started here is ended here, by its own process id, after a bounded time.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
+import mmap
 import os
+import re
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import workloads
+import loops
+import native
+import stats
+import syscalls
+from cases import CASES, Load, Memory
+from native import Failed
 
 HERE = Path(__file__).resolve().parent
-WORK = HERE.parents[1] / ".work" / "bench"
 
-LIMIT = 60
+LIMIT = 120
 """Seconds after which a process that was started here is ended, whatever it does."""
+
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
+ALONE = 0.15
+"""Seconds before each turn in which the busy threads are measured with no load on the loop."""
 
 # Settings of the caller's that would be measured with the loop.
 _DROPPED = (
@@ -39,31 +51,32 @@ Told = dict[str, Any]
 """What a process said, in JSON."""
 
 
-class Failed(Exception):
-    """What could not be measured, and why."""
-
-
-def environment(*, tuned: bool = False) -> dict[str, str]:
+def environment(*, tuned: bool = False, more: Mapping[str, str] | None = None) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if k not in _DROPPED and not k.startswith("MALLOC_")}
-    return {**env, "PYTHONHASHSEED": "0", **(_TUNED if tuned else {})}
+    return {**env, "PYTHONHASHSEED": "0", **(_TUNED if tuned else {}), **(more or {})}
 
 
-def measured(kind: str, module: str, case: str, *options: object) -> list[str]:
+def measured(kind: str, label: str, case: str, *options: object) -> list[str]:
     """The command of a measured process."""
-    return [sys.executable, str(HERE / "measured.py"), kind, module, case, *map(str, options)]
+    return [sys.executable, str(HERE / "measured.py"), kind, label, case, *map(str, options)]
+
+
+def percentile_name(percent: float) -> str:
+    return f"p{percent:g}".replace(".", "")
 
 
 class Process:
     """A child that answers a line with a line."""
 
     def __init__(
-        self, command: Sequence[str], env: dict[str, str], limit: float = LIMIT, core: int | None = None
+        self, command: Sequence[str | Path], env: dict[str, str], limit: float = LIMIT, core: int | None = None
     ) -> None:
         self.name = Path(command[0]).name
         self.limit = limit
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
+        words = [str(word) for word in command]
         self.child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=env, cwd=HERE
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=env, cwd=HERE
         )
         if core is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -101,6 +114,11 @@ class Process:
         if status:
             raise self._failed(f"ended with status {status}")
 
+    def alive(self) -> None:
+        """Fails where it has ended."""
+        if self.child.poll() is not None:
+            raise self._failed(f"ended with status {self.child.returncode}")
+
     def kill(self) -> None:
         if self.child.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -110,7 +128,9 @@ class Process:
 
     def close(self) -> None:
         """Ends it if need be, and gives all back."""
-        self.kill()
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
         for file in (self.child.stdin, self.child.stdout, self.errors):
             assert file
             with contextlib.suppress(BrokenPipeError):
@@ -123,48 +143,192 @@ class Process:
 
 
 class Player:
-    """Starts at once; ready() waits until it can be asked. `load` is the compiled load.c, for the echo cases.
+    """Starts at once; ready() waits until it can be asked, slice() asks."""
 
-    All players of a micro case get the same core, so that they have the same neighbours on it. An echo's server and
-    load run where the kernel puts them, or with `pin` on a core each.
-    """
-
-    def __init__(self, case: str, module: str, load: Path | None, pin: bool) -> None:
-        self.echo = workloads.ECHO.get(case)
-        self.load = load
-        self.cores = cores() if pin or not self.echo else (None, None)
+    def __init__(self, label: str, env: Mapping[str, str], pinned: bool) -> None:
+        self.label = label
+        self.cores = cores() if pinned else (None, None)
+        self.env = {**env, **loops.CONTENDERS[label].settings}
+        self.stack = contextlib.ExitStack()
         self.loop = ""
-        tuned = self.echo is not None and self.echo.tuned
-        kind = "serve" if self.echo else "micro"
-        command = measured(kind, module, case, "--limit", LIMIT)
-        self.processes = [Process(command, environment(tuned=tuned), core=self.cores[0])]
+
+    def start(self, command: Sequence[str | Path], *, tuned: bool = False, load: bool = False) -> Process:
+        env = environment(tuned=tuned, more={} if load else self.env)
+        process = Process(command, env, core=self.cores[1 if load else 0])
+        self.stack.callback(process.close)
+        return process
 
     def ready(self) -> None:
-        told = self.processes[0].answer()
-        self.loop = told["loop"]
-        if self.echo:
-            assert self.load
-            transport = "udp" if self.echo.datagrams else "tcp"
-            command = [self.load, transport, *told["ports"], self.echo.connections, self.echo.size, LIMIT]
-            self.processes.append(Process([str(c) for c in command], environment(), core=self.cores[1]))
+        raise NotImplementedError
 
     def slice(self, seconds: float) -> Told:
-        """What it did in so many seconds: operations, and a rate and processor time a single one of them."""
-        told = self.processes[-1].ask(f"{seconds:.4f}")
-        count = told["operations"]
-        user, system = told["user"] / count, told["system"] / count
-        if user + system <= 0:
-            raise Failed("no processor time was used")
-        return {**told, "user": user, "system": system, "cpu": user + system, "rate": count / told["wall"]}
+        """What it did in so many seconds: operations, and rate and processor time a single one of them."""
+        raise NotImplementedError
+
+    def calls(self, seconds: float) -> Told:
+        """System calls an operation, where they can be counted."""
+        return {}
 
     def end(self) -> None:
-        """The load generator ends with its input, and tells the server to end."""
-        for process in reversed(self.processes):
-            process.end()
+        raise NotImplementedError
 
     def close(self) -> None:
-        for process in self.processes:
-            process.close()
+        self.stack.close()
+
+
+class MicroPlayer(Player):
+    def __init__(self, case: str, label: str, env: Mapping[str, str], pinned: bool) -> None:
+        super().__init__(label, env, pinned)
+        in_c = [str(native.floor()), case] if label == loops.FLOOR else None
+        self.process = self.start(in_c or measured("micro", label, case, "--limit", LIMIT))
+
+    def ready(self) -> None:
+        self.loop = self.process.answer()["loop"]
+
+    def slice(self, seconds: float) -> Told:
+        return _by_operation(self.process.ask(f"{seconds:.4f}"))
+
+    def end(self) -> None:
+        self.process.end()
+
+
+class LoadPlayer(Player):
+    """`rate` is what is due in a second, where the case is not a closed loop."""
+
+    def __init__(
+        self, name: str, case: Load, label: str, env: Mapping[str, str], pinned: bool, rate: float = 0.0
+    ) -> None:
+        folder = tempfile.TemporaryDirectory()
+        counters = Path(folder.name, "counters")
+        counters.write_bytes(bytes(64))
+        self.counters = counters
+        paths = {"BENCH_PATH": str(Path(folder.name, "socket"))}
+        if case.transport == "tls":
+            paths["BENCH_CERTIFICATE"] = str(certificate())
+        super().__init__(label, {**env, **paths}, pinned)
+        self.stack.callback(folder.cleanup)
+        self.case = case
+        self.rate = rate
+        self.server = self.start(self._command(name), tuned=case.tuned)
+
+    def _command(self, name: str) -> Sequence[str | Path]:
+        if self.label == loops.FLOOR:
+            path = [self.env["BENCH_PATH"]] if self.case.transport == "unix" else []
+            return [native.floor(), "unix" if path else "echo", *path]
+        beside = HERE / "neighbours"
+        if self.label == "Node":
+            return [shutil.which("node") or "node", beside / "echo.js"]
+        if self.label == "Go":
+            return [_go()]
+        if self.label in loops.NEIGHBOURS:
+            return [sys.executable, beside / "echo.py", self.label]
+        return measured("serve", self.label, name, "--limit", LIMIT, "--counters", self.counters)
+
+    def ready(self) -> None:
+        told = self.server.answer()
+        self.loop = told["loop"]
+        self.address = told["address"]
+        self.load = self.connect(self.case.connections, self.case.options)
+
+    def connect(self, connections: int, options: Sequence[str]) -> Process:
+        case = self.case
+        command: list[str | Path] = [native.load_generator(), "--pid", str(self.server.child.pid), *options]
+        for name, value in (("connections", connections), ("size", case.size), ("depth", case.depth), ("limit", LIMIT)):
+            command += [f"--{name}", str(value)]
+        load = self.start([*command, case.transport, self.address], load=True)
+        load.answer()
+        return load
+
+    def slice(self, seconds: float) -> Told:
+        line = f"{self.case.mode} {seconds:.4f}" + (f" {self.rate:.3f}" if self.rate else "")
+        told: Told = {}
+        alone = self._speed(lambda: time.sleep(ALONE)) if self.case.busy else 0.0
+        speed = self._speed(lambda: told.update(self.load.ask(line)))
+        self.server.alive()
+        # The kernel splits processor time by the clock's ticks: nothing to take of a slice, but right in the sum.
+        told["user"], told["system"] = told.pop("user_ticks"), told.pop("system_ticks")
+        return {**_by_operation(told), **({"busy": speed / alone} if alone else {})}
+
+    def _speed(self, work: Callable[[], object]) -> float:
+        """How far the busy threads come in a second of it."""
+        if not self.case.busy:
+            work()
+            return 0.0
+        with self.counters.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
+            counts = memoryview(shared).cast("Q")
+            before, began = sum(counts), time.perf_counter()
+            work()
+            speed = (sum(counts) - before) / (time.perf_counter() - began)
+            counts.release()
+        return speed
+
+    def calls(self, seconds: float) -> Told:
+        return syscalls.count(self.server.child.pid, lambda: int(self.slice(seconds)["operations"]))
+
+    def end(self) -> None:
+        self.load.end()
+        self.server.alive()
+
+
+class MemoryPlayer(LoadPlayer):
+    """A slice is all there is to measure, once: memory that was given back would be used again."""
+
+    def __init__(self, name: str, case: Memory, label: str, env: Mapping[str, str], pinned: bool) -> None:
+        self.many = case.connections
+        super().__init__(name, replace(case, connections=100), label, env, pinned)
+
+    def slice(self, seconds: float) -> Told:
+        before = resident(self.server.child.pid)
+        began = time.perf_counter()
+        self.connect(self.many, ())
+        self.server.alive()
+        wall = time.perf_counter() - began
+        grown = resident(self.server.child.pid) - before
+        return {"operations": self.many, "wall": wall, "rate": self.many / wall, "bytes": grown / self.many}
+
+
+def player(name: str, label: str, env: Mapping[str, str], pin: bool, rate: float = 0.0) -> Player:
+    """The contender at a case of this name, with its processes started."""
+    case = CASES[name]
+    pinned = pin if case.pinned is None else case.pinned
+    if isinstance(case, Memory):
+        return MemoryPlayer(name, case, label, env, pinned)
+    if isinstance(case, Load):
+        return LoadPlayer(name, case, label, env, pinned, rate or case.rate)
+    return MicroPlayer(name, label, env, pinned)
+
+
+def most(name: str, env: Mapping[str, str], pin: bool, seconds: float = 0.7) -> float:
+    """Requests a second that asyncio answers at most, for the cases that are due at a share of it."""
+    case = CASES[name]
+    assert isinstance(case, Load)
+    asked = LoadPlayer(name, replace(case, mode="closed", rate=0.0), loops.BASE, env, pin)
+    try:
+        asked.ready()
+        asked.slice(seconds / 3)
+        return float(asked.slice(seconds)["rate"])
+    finally:
+        asked.close()
+
+
+def _by_operation(told: Told) -> Told:
+    """With processor time a single operation, the rate, and percentiles in seconds."""
+    count = told["operations"]
+    if not count:
+        raise Failed("nothing was done in its time")
+    found = {**told, "rate": count / told["wall"], "cpu": told["cpu"] / count}
+    if "histogram" in told:
+        times = stats.Histogram(map(tuple, told["histogram"]))
+        found |= {percentile_name(p): times.percentile(p) for p in PERCENTILES}
+    return found
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process that are in memory."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.search(r"^Rss:\s+(\d+) kB", rollup, re.MULTILINE)
+    assert found
+    return int(found[1]) * 1024
 
 
 def cores() -> tuple[int, int] | tuple[None, None]:
@@ -175,18 +339,31 @@ def cores() -> tuple[int, int] | tuple[None, None]:
     return usable[-1], usable[0]
 
 
-def load_generator() -> Path:
-    """The compiled load.c, compiled anew when the source or the compiler's options changed."""
-    source = HERE / "load.c"
-    command = [os.environ.get("CC", "cc"), "-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror"]
-    key = hashlib.sha256(source.read_bytes() + repr(command).encode()).hexdigest()[:16]
-    program = WORK / f"load-{key}"
-    if not program.exists():
-        WORK.mkdir(parents=True, exist_ok=True)
-        part = program.with_suffix(f".{os.getpid()}")
+def certificate() -> Path:
+    """A certificate and its key, made once."""
+    path = native.WORK / "certificate.pem"
+    if not path.exists():
         try:
-            subprocess.run([*command, "-o", str(part), str(source)], check=True)
+            import trustme
+        except ImportError:
+            raise Failed("trustme is not installed") from None
+        made = trustme.CA().issue_cert("localhost")
+        native.WORK.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
+        part.write_bytes(made.private_key_pem.bytes() + chain)
+        part.replace(path)
+    return path
+
+
+def _go() -> Path:
+    source = HERE / "neighbours" / "echo.go"
+    program = native.WORK / "echo-go"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        native.WORK.mkdir(parents=True, exist_ok=True)
+        try:
+            env = environment(more={"GOCACHE": str(native.WORK / "go")})
+            subprocess.run(["go", "build", "-o", str(program), str(source)], check=True, env=env)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise Failed(f"load.c could not be compiled: {error}") from None
-        part.replace(program)
+            raise Failed(f"echo.go could not be compiled: {error}") from None
     return program

@@ -6,106 +6,187 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import cases
 import stats
-import workloads
-from loops import BASE, CONTROL
-from players import Told
+from cases import CASES, Case, Load, Memory
+from loops import BASE, CONTROL, OURS
+from players import PERCENTILES, Told, percentile_name
 from rounds import Sample
 
-STRAYS = 0.05
-"""By how much asyncio may differ from itself before a run says nothing."""
+STRAYS = {"cpu": 0.05, "rate": 0.05, "bytes": 0.05, "p50": 0.1, "p99": 0.25}
+"""By how much asyncio may differ from itself, by figure, before a case says nothing."""
 
 CLIENT_BUSY = 0.85
 """The share of a core from which on the load generator is taken to be the limit."""
 
+CURVE = tuple(round(100 * (1 - 10 ** -(tenth / 10)), 5) for tenth in range(3, 41))
+"""Percentiles that a curve is drawn through: as many for each nine."""
 
 Row = dict[str, Any]
-"""A loop's: medians over the rounds of what was measured, and `x_cpu` and `x_rate`: times asyncio's speed by each."""
+"""A contender's: medians over the rounds of what was measured, and `x`: times better than asyncio, by figure."""
 
 Result = dict[str, Row]
-"""A case's rows by the loop's label."""
+"""A case's rows by label."""
 
 
-def summarize(samples: Iterable[Sample], labels: Sequence[str]) -> dict[str, Result]:
-    by_case: dict[str, dict[str, dict[int, list[Told]]]] = {}
+def summarize(samples: Iterable[Sample], there: Sequence[str]) -> dict[str, Result]:
+    by_case: dict[str, dict[str, list[Sample]]] = {}
     for sample in samples:
-        rounds = by_case.setdefault(sample.case, {label: {} for label in labels})[sample.label]
-        if not sample.error:
-            rounds[sample.round] = sample.slices
-    order = [case for case in workloads.CASES if case in by_case]
-    return {case: {label: _row(by_case[case][label], by_case[case][BASE]) for label in labels} for case in order}
-
-
-def _row(rounds: dict[int, list[Told]], base: dict[int, list[Told]]) -> Row:
-    row: Row = {"rounds": len(rounds)}
-    if not rounds:
-        return {**row, "x_cpu": None, "x_rate": None}
-    for name in next(iter(rounds.values()))[0]:
-        row[name] = statistics.median(statistics.median(s[name] for s in slices) for slices in rounds.values())
-    # The kernel splits processor time by the clock's ticks: nothing to take of a slice, but right in the sum.
-    user, system = (sum(s[name] * s["operations"] for r in rounds.values() for s in r) for name in ("user", "system"))
-    row |= {"user": row["cpu"] * user / (user + system), "system": row["cpu"] * system / (user + system)}
-    pairs = [list(zip(base[number], rounds[number], strict=True)) for number in sorted(base.keys() & rounds.keys())]
-    row["x_cpu"] = stats.ratio([[(b["cpu"], s["cpu"]) for b, s in laps] for laps in pairs])
-    row["x_rate"] = stats.ratio([[(s["rate"], b["rate"]) for b, s in laps] for laps in pairs])
-    return row
-
-
-def strayed(results: dict[str, Result]) -> list[str]:
-    """Where asyncio differs from itself by too much to believe the rest."""
-    found = []
-    for case, result in results.items():
-        for name, what in (("x_cpu", "CPU time"), ("x_rate", "rate")):
-            control: stats.Ratio | None = result[CONTROL][name]
-            shown = name == "x_cpu" or case in workloads.ECHO
-            if shown and control is None:
-                found.append(f"{case}: asyncio could not be compared with itself by {what}")
-            if shown and control and abs(control.median - 1) > STRAYS:
-                found.append(f"{case}: asyncio has {control.median:.3f} times its own speed by {what}")
+        by_case.setdefault(sample.case, {}).setdefault(sample.label, []).append(sample)
+    found: dict[str, Result] = {}
+    for name in (name for name in CASES if name in by_case):
+        played = by_case[name]
+        labels = cases.labels(CASES[name], list(there))
+        result = {label: _row(played.get(label, []), played.get(BASE, [])) for label in labels}
+        for ours in (label for label in result if label.startswith(OURS)):
+            result[ours]["against"] = {
+                label: _ratio(CASES[name].figure, played.get(ours, []), played.get(label, []))
+                for label in labels
+                if label != ours
+            }
+        found[name] = result
     return found
 
 
-def show(results: dict[str, Result]) -> str:
+def _ratio(figure: str, samples: list[Sample], others: list[Sample]) -> stats.Ratio | None:
+    """How many times better the one is than the other, from the laps that both have played."""
+    rounds, against = ({s.round: s.slices for s in which if not s.error} for which in (samples, others))
+    return stats.ratio(
+        [
+            [_pair(figure, a[figure], b[figure]) for a, b in zip(rounds[number], against[number], strict=True)]
+            for number in sorted(rounds.keys() & against.keys())
+            if figure in rounds[number][0] and figure in against[number][0]
+        ]
+    )
+
+
+def _row(samples: list[Sample], base: list[Sample]) -> Row:
+    row: Row = {"rounds": 0, "failed": sum(1 for s in samples if s.error), "x": {}}
+    rounds = {s.round: s.slices for s in samples if not s.error}
+    if not rounds:
+        return row
+    row["rounds"] = len(rounds)
+    numbers = [name for name, value in next(iter(rounds.values()))[0].items() if isinstance(value, int | float)]
+    for name in numbers:
+        row[name] = statistics.median(statistics.median(s[name] for s in slices) for slices in rounds.values())
+    all_slices = [s for slices in rounds.values() for s in slices]
+    for name in ("due", "unanswered"):
+        if name in row:
+            row[name] = sum(s[name] for s in all_slices)
+    if "user" in row:
+        row |= _split(row["cpu"], all_slices)
+    times = stats.Histogram()
+    for sample in samples:
+        if not sample.error:
+            times.add(sample.histogram)
+            row |= sample.calls
+    if times.count:
+        row |= {percentile_name(p): times.percentile(p) for p in PERCENTILES}
+        row["times"] = times.count
+        row["curve"] = [(percent, times.percentile(percent)) for percent in CURVE]
+    row["x"] = {figure: _ratio(figure, samples, base) for figure in STRAYS}
+    return row
+
+
+def _pair(figure: str, ours: float, base: float) -> tuple[float, float]:
+    """So that their quotient is above 1 where ours is better: more of a rate, less of all else."""
+    return (ours, max(base, 1e-12)) if figure == "rate" else (base, max(ours, 1e-12))
+
+
+def _split(cpu: float, slices: list[Told]) -> Row:
+    """Processor time in user and system, by the share of each in the sum of all."""
+    user, system = (sum(s[name] for s in slices) for name in ("user", "system"))
+    share = user / (user + system) if user + system else 1.0
+    return {"user": cpu * share, "system": cpu * (1 - share)}
+
+
+def times_asyncio(row: Row, figure: str) -> stats.Ratio | None:
+    found: stats.Ratio | None = row["x"].get(figure)
+    return found
+
+
+def strayed(results: dict[str, Result]) -> dict[str, str]:
+    """By case: why it says nothing, since asyncio differs from itself by too much or could not be compared."""
+    found = {}
+    for name, result in results.items():
+        figure = CASES[name].figure
+        control = times_asyncio(result[CONTROL], figure) if CONTROL in result else None
+        if control is None:
+            found[name] = f"asyncio could not be compared with itself by {figure}"
+        elif abs(control.median - 1) > STRAYS[figure]:
+            found[name] = f"asyncio is {control.median:.3f} times as good as itself by {figure}"
+    return found
+
+
+def limited(row: Row) -> bool:
+    """Whether the client was the limit of what was measured."""
+    return bool(row.get("client", 0.0) > CLIENT_BUSY)
+
+
+def show(results: dict[str, Result], void: dict[str, str]) -> str:
     tables = []
-    for case, result in results.items():
-        echo = case in workloads.ECHO
-        rows = [(_echo_row if echo else _micro_row)(loop, row) for loop, row in result.items()]
-        head = _ECHO_HEAD if echo else _MICRO_HEAD
-        tables.append(f"{case}: {workloads.CASES[case].text}\n\n{table(head, rows)}\n")
+    for name, result in results.items():
+        text = f"\nVOID: {void[name]}\n" if name in void else ""
+        tables.append(f"{name}: {CASES[name].text}\n{text}\n{case_table(CASES[name], result)}\n")
     return "\n".join(tables)
 
 
-_MICRO_HEAD = ("loop", "CPU ns an operation", "times asyncio", "95 %", "rounds")
-_ECHO_HEAD = (
-    *("loop", "requests/s", "times asyncio", "95 %"),
-    *("CPU us a request", "user + system", "times asyncio", "95 %", "p50 us", "p99 us", "client's CPU", "rounds"),
-)
+def case_table(case: Case, result: Result, *, padded: bool = True) -> str:
+    columns = _columns(case, result)
+    rows = [[label, *(_cell(row, show) for _, show in columns), _rounds(row)] for label, row in result.items()]
+    return table(("loop", *(head for head, _ in columns), "rounds"), rows, padded=padded)
 
 
-def _micro_row(loop: str, row: dict[str, Any]) -> list[str]:
-    cpu = f"{row['cpu'] * 1e9:.0f}" if "cpu" in row else "failed"
-    return [loop, cpu, *_times(row["x_cpu"]), str(row["rounds"])]
+def _rounds(row: Row) -> str:
+    return f"{row['rounds']}{f', {failed} failed' if (failed := row['failed']) else ''}"
 
 
-def _echo_row(loop: str, row: dict[str, Any]) -> list[str]:
-    if not row["rounds"]:
-        return [loop, "failed", *[""] * (len(_ECHO_HEAD) - 3), "0"]
-    cpu, user, system, p50, p99 = (row[name] * 1e6 for name in ("cpu", "user", "system", "p50", "p99"))
-    client = f"{row['client']:.0%}{' LIMIT' if row['client'] > CLIENT_BUSY else ''}"
-    return [
-        *(loop, f"{row['rate']:,.0f}", *_times(row["x_rate"])),
-        *(f"{cpu:.2f}", f"{user:.2f} + {system:.2f}", *_times(row["x_cpu"])),
-        *(f"{p50:.0f}", f"{p99:.0f}", client, str(row["rounds"])),
-    ]
+def _cell(row: Row, show: Any) -> str:
+    try:
+        return str(show(row)) if row["rounds"] else ""
+    except KeyError:
+        return ""  # this contender has no such figure
 
 
-def _times(ratio: stats.Ratio | None) -> list[str]:
-    return [f"{ratio.median:.2f}", f"{ratio.low:.2f}-{ratio.high:.2f}"] if ratio else ["", ""]
+def _columns(case: Case, result: Result) -> list[tuple[str, Any]]:
+    """What there is to say of a case: head, and the cell of a row."""
+
+    def has(name: str) -> bool:
+        return any(name in row for row in result.values())
+
+    def ratio(row: Row, figure: str) -> str:
+        found = times_asyncio(row, figure)
+        return f"{found.median:.2f} ({found.low:.2f}-{found.high:.2f})" if found else ""
+
+    columns: list[tuple[str, Any]] = []
+    if isinstance(case, Memory):
+        columns.append(("bytes a connection", lambda row: f"{row['bytes']:,.0f}"))
+    else:
+        columns.append(("operations/s", lambda row: f"{row['rate']:,.0f}"))
+    for figure in dict.fromkeys((case.figure, "cpu") if isinstance(case, Load) and has("cpu") else (case.figure,)):
+        columns.append((f"times asyncio by {figure} (95 %)", lambda row, figure=figure: ratio(row, figure)))
+    if has("cpu"):
+        columns.append(("CPU us an operation", lambda row: f"{row['cpu'] * 1e6:.2f}"))
+        columns.append(("user + system", lambda row: f"{row['user'] * 1e6:.2f} + {row['system'] * 1e6:.2f}"))
+    if has("p50"):
+        for percent in PERCENTILES:
+            name = percentile_name(percent)
+            columns.append((f"p{percent:g} us", lambda row, name=name: f"{row[name] * 1e6:,.0f}"))
+    if has("calls"):
+        columns.append(("system calls", lambda row: f"{row['calls']:.2f}"))
+        columns.append(("polls", lambda row: f"{row['polls']:.2f}"))
+    if has("busy"):
+        columns.append(("busy thread's speed", lambda row: f"{row['busy']:.0%}"))
+    if has("unanswered") and any(row.get("unanswered") for row in result.values()):
+        columns.append(("unanswered", lambda row: f"{row['unanswered']} of {row['due']}"))
+    if isinstance(case, Load) and has("client"):
+        columns.append(("client's CPU", lambda row: f"{row['client']:.0%}{' LIMIT' if limited(row) else ''}"))
+    return columns
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table that can be read as it is: the first column to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, padded: bool = True) -> str:
+    """A Markdown table: the first column to the left, numbers to the right. Padded it can be read as it is."""
+    widths = [max(len(row[i]) for row in (head, *rows)) if padded else 2 for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
         padded = [c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]

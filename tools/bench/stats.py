@@ -1,10 +1,13 @@
-"""Medians of paired ratios, and how sure they are."""
+"""Medians of paired ratios, and how sure they are; histograms of times, and their percentiles."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -30,3 +33,44 @@ def ratio(rounds: Sequence[Sequence[tuple[float, float]]], resamples: int = 2000
     medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(resamples))
     tail = round(0.025 * resamples)
     return Ratio(statistics.median(ratios), medians[tail], medians[-tail - 1], len(ratios))
+
+
+class Histogram:
+    """How often each time was measured. Times are in nanoseconds; percentiles are told in seconds."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self._counts: Counter[int] = Counter()
+        self.add(pairs)
+
+    @classmethod
+    def of(cls, times: Iterable[int]) -> Histogram:
+        """Of single times, to three digits, so that it stays small."""
+        made = cls()
+        made._counts.update(_rounded(time) for time in times)
+        return made
+
+    def add(self, pairs: Iterable[tuple[int, int]]) -> None:
+        for value, count in pairs:
+            self._counts[value] += count
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return sorted(self._counts.items())
+
+    @property
+    def count(self) -> int:
+        return self._counts.total()
+
+    def percentile(self, percent: float) -> float:
+        """The smallest time that at least so many percent do not exceed."""
+        pairs = self.pairs()
+        if not pairs:
+            raise ValueError("no times")
+        # Rounded first: 99.9 % of 1000 is 999, whatever binary fractions make of it.
+        rank = max(1, math.ceil(round(percent / 100 * self.count, 6)))
+        running = itertools.accumulate(count for _, count in pairs)
+        return next(value for (value, _), sum_ in zip(pairs, running, strict=True) if sum_ >= rank) / 1e9
+
+
+def _rounded(time: int) -> int:
+    digits = len(str(time)) - 3
+    return round(time, -digits) if digits > 0 else time

@@ -115,6 +115,21 @@ class Env:
                 done_file.write_text(json.dumps({**done, **{name: wanted[name] for name in todo}}))
         return self
 
+    def try_install(self, name: str) -> Env:
+        """Installs of a dependency group what there is a wheel of, each for itself; says once what there is not."""
+        with locked(f"venv-{self.key}"):
+            tried_file = self.venv / "uvpy-tried.json"
+            tried: list[str] = json.loads(tried_file.read_text()) if tried_file.exists() else []
+            wheels: Command = [self.python, "-m", "pip", "install", "-q", "--only-binary", ":all:"]
+            for requirement in (r for r in groups()[name] if r not in tried):
+                step(f"venv {self.key}: pip install {requirement}, if it can be")
+                try:
+                    quiet([*wheels, requirement], f"venv-{self.key}", what="pip install", shown=False)
+                except Failure:
+                    step(f"venv {self.key}: no wheel of {requirement} for this Python; it is done without")
+                tried_file.write_text(json.dumps(tried := [*tried, requirement]))
+        return self
+
     def _make(self) -> None:
         if self.python.exists() and answer([self.python, "-c", "import pip"]) is not None:
             made_by = answer([self.python, "-c", "import sys, os; print(os.path.realpath(sys._base_executable))"])

@@ -88,7 +88,7 @@ def behaviour(args: Args) -> int:
 
 
 def bench(args: Args) -> int:
-    env = Env.of(args.python).install("build", "bench").build()
+    env = Env.of(args.python).install("build", "bench").try_install("bench-more").build()
     return show([env.python, ROOT / "tools" / "bench" / "run.py", *args.rest], env=env.environment())
 
 
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("behaviour", behaviour, "the behaviour probes of ../shared/behaviour against uvpy")
     sub.add_argument("--debug", action="store_true", help="in asyncio's debug mode")
     rest(sub, "its run.py")
-    sub = command("bench", bench, "the benchmarks against asyncio and uvloop")
+    sub = command("bench", bench, "the benchmarks against asyncio, other loops and their floors")
     rest(sub, "tools/bench/run.py")
     sub = command("demo", run_demo, "serve an aiohttp application on asyncio and on uvpy, load it, compare")
     sub.add_argument("--rounds", type=int, default=4, help="rounds for each loop, taken in turn (4)")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from .steps import ROOT, Command, Failure, answer, show, step
 
 BEHAVIOUR = ROOT.parent / "shared" / "behaviour" / "run.py"
 COMPAT_HAS_NO_TESTS = 77
+BENCH = ROOT / "tools" / "bench"
+COUNTED = ("call_soon_burst", "call_soon_chain", "call_later_cancel", "task_spawn", "sock_pair", "tcp_echo")
+"""Whose instructions are compared with the stored ones: few, for they take some five seconds each."""
 
 
 def everything(env: Env, others: Sequence[Env] = (), elsewhere: Sequence[str] = ()) -> int:
@@ -27,7 +32,8 @@ def everything(env: Env, others: Sequence[Env] = (), elsewhere: Sequence[str] = 
     for minor in elsewhere:
         if show(pythons.command(minor, ["test", "--brief", "--python", minor]), limit=3600) != 0:
             failed.append(f"Python {minor}")
-    failed += [part.__name__ for part in (static_libuv, compat, suites_slice, behaviours) if not part(env)]
+    parts = (static_libuv, instructions, compat, suites_slice, behaviours)
+    failed += [part.__name__ for part in parts if not part(env)]
     if failed:
         step(f"FAILED before the last pytest: {'; '.join(failed)}")
     return 0 if pytest(env) and not failed else 1
@@ -50,6 +56,22 @@ def static_libuv(env: Env) -> bool:
     folders = [path for path in paths if (ROOT / path).exists()]
     extra = {**env.environment(builds.STATIC), "UVPY_EXPECT_LIBUV": "bundled"}
     return show([env.bin / "pytest", "-q", "-m", "not slow", *folders], env=extra, limit=600) == 0
+
+
+def instructions(env: Env) -> bool:
+    """Compared on the interpreter of the baseline alone: another's counts say nothing about ours."""
+    known = json.loads((BENCH / "baseline.json").read_text())
+    if f"CPython {env.base.version}" not in known:
+        step(f"instructions: skipped, the baseline is of {', '.join(known)}, this is {env.base.version}")
+        return True
+    if shutil.which("valgrind") is None:
+        if not may_install():
+            step("instructions: skipped, valgrind is not installed")
+            return True
+        install_packages("valgrind", ["valgrind"])
+    step(f"instructions an operation, beside the baseline of Python {env.key}")
+    command: Command = [env.python, BENCH / "run.py", "--callgrind", "--check", "--only", ",".join(COUNTED)]
+    return show(command, env=env.environment(), limit=600) == 0
 
 
 def compat(env: Env, *options: str) -> bool:

@@ -23,12 +23,17 @@ def cpp_files() -> list[Path]:
     return sorted(path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".cpp", ".h"))
 
 
+def _c_files() -> list[Path]:
+    """The C of the benchmarks."""
+    return sorted((ROOT / "tools" / "bench" / "native").glob("*.[ch]"))
+
+
 def _python_files() -> list[str]:
     return [*(name for name in PYTHON_FOLDERS if (ROOT / name).exists()), "tools/dev"]
 
 
 def clang_format(env: Env) -> bool:
-    files = cpp_files()
+    files = [*cpp_files(), *_c_files()]
     return not files or show([env.bin / "clang-format", "--dry-run", "-Werror", *files]) == 0
 
 
@@ -119,7 +124,7 @@ def report(found: list[str]) -> int:
 
 def fix(env: Env) -> None:
     """Lets the formatters, and ruff's safe fixes, change the files."""
-    if files := cpp_files():
+    if files := [*cpp_files(), *_c_files()]:
         show([env.bin / "clang-format", "-i", *files])
     show([env.bin / "ruff", "check", "--quiet", "--fix-only", *_python_files()])
     show([env.bin / "ruff", "format", "--quiet", *_python_files()])

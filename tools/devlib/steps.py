@@ -54,8 +54,9 @@ def quiet(
     what: str,
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
+    shown: bool = True,
 ) -> None:
-    """Runs a command with its output in a log of this name; the log is shown on failure."""
+    """Runs a command with its output in a log of this name; the log is shown on failure, unless that is expected."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{log}.log"
     with path.open("ab", buffering=0) as out:
@@ -71,8 +72,10 @@ def quiet(
         )
     if done.returncode:
         text = path.read_bytes()[begin:].decode(errors="replace")
-        sys.stdout.write(text)
-        raise Failure(f"{what} failed (exit status {done.returncode}; the output is above and in {relative(path)})")
+        if shown:
+            sys.stdout.write(text)
+        where = "above and in" if shown else "in"
+        raise Failure(f"{what} failed (exit status {done.returncode}; the output is {where} {relative(path)})")
 
 
 def show(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, limit: float | None = None) -> int:

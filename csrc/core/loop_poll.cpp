@@ -1,0 +1,279 @@
+// The poll of a turn, and what goes with it: whether it may block, the timers' part in that, other threads' wake-ups, input
+// that is handed on. While a stream or a guest needs libuv, the poll is uv_run, in whose set our PollSet is one descriptor;
+// else we wait for the PollSet alone, which is one system call.
+// SPDX-License-Identifier: MIT
+#include <cerrno>
+#include <cmath>
+
+#include "core/clock.h"
+#include "core/loop.h"
+#include "py/call.h"
+#include "py/mutant.h"
+
+namespace uvpy::core {
+
+bool Loop::nothing_to_poll_for() const {
+  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !guests_.are_here();
+}
+
+// Whether libuv has queued something that only uv_run does: changes that the kernel is to be told of, callbacks.
+bool Loop::libuv_waits_to_run() const {
+  return closing_ != 0 || !resources_.changed.empty() || guests_.are_here() || uv_backend_timeout(&uv_) == 0;
+}
+
+bool Loop::libuv_is_idle() {
+  // The timer may have been left by a poll that something else ended.
+  const unsigned ours = kOwnActive + (watchers_.is_armed() ? 1U : 0U) + (uv_is_active(timer_.base()) != 0 ? 1U : 0U);
+  return uv_.active_handles == ours && uv_.active_reqs.count == 0 && !libuv_waits_to_run();
+}
+
+bool Loop::has_nothing_for_libuv() {
+  if (may_block_ || !last_poll_idle_ || libuv_waits_to_run() || watchers_.needs_arming()) {
+    return false;
+  }
+  return PollSet::is_idle(uv_backend_fd(&uv_));
+}
+
+bool Loop::poll() {
+  timer_mark_ = timers_.created();
+  if (foreign_) {
+    refuse_foreign();
+    return false;
+  }
+  if (skip_poll_) {
+    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
+    // turn may do without: the turn after it polls.
+    skip_poll_ = false;
+    ++polls_skipped_;
+    ++round_;
+    hand_on();
+    return !leaving_ || raise_leaving();
+  }
+  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
+  ++round_;
+  if (may_block_ && !timers_.empty()) {
+    long ms = 0;
+    if (!wait_for_timers(&ms)) {
+      return false;
+    }
+    may_block_ = ms != 0;
+  }
+  if (!may_block_ && nothing_to_poll_for()) {
+    ++polls_skipped_;
+  } else {
+    ++polls_;
+    if (!(libuv_is_idle() ? poll_directly() : poll_by_libuv())) {
+      return false;
+    }
+    hand_on();
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
+  }
+  // Handlers run between bytecodes, too; this is for turns that execute none.
+  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
+    return false;
+  }
+  return true;
+}
+
+bool Loop::poll_by_libuv() {
+  if (has_nothing_for_libuv()) {
+    return true;
+  }
+  if (!has_backend()) {
+    // Somebody closed it: an error, as asyncio has it, where libuv would end the process.
+    py::raise_os_error(EBADF);
+    return false;
+  }
+  if (watchers_.needs_arming()) {
+    const int error = watchers_.arm(*this);
+    if (error != 0) {
+      py::raise_os_error(error);
+      return false;
+    }
+  }
+  const std::size_t before = ready_.size() + turn_callbacks_;
+  in_poll_ = true;
+  uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
+  gil_.take();
+  if (guests_.are_here()) {
+    Guests::after_poll(*this);
+  }
+  in_poll_ = false;
+  last_poll_idle_ = ready_.size() + turn_callbacks_ == before;
+  return true;
+}
+
+bool Loop::poll_directly() {
+  in_poll_ = true;
+  long ms = 0;
+  flush_writes();
+  const bool blocks = may_block_ && decide_to_block(&ms);
+  if (blocks) {
+    parked_directly_ = true;
+    gil_.give();
+  }
+  PollEvent events[Watchers::kRoom];
+  const int count = watchers_.wait(events, blocks ? ms : 0);
+  if (blocks) {
+    gil_.take();
+    parked_directly_ = false;
+    if (count == 0 && bounded_) {
+      gil_.forget();
+    }
+  }
+  if (count > 0) {
+    watchers_.dispatch(*this, events, count);
+  }
+  in_poll_ = false;
+  if (count < 0 && count != -EINTR) {
+    py::raise_os_error(EBADF);  // somebody closed it; its number may be another file's by now
+    return false;
+  }
+  return true;
+}
+
+void Loop::hold_input(Resource* resource) {
+  resources_.hold_input(resource, round_);
+  wake();  // resumed by another thread while the loop polls
+}
+
+// One piece of what each resource holds, as asyncio's poll would find one in the kernel for each of its readers. Then the
+// same again, for as many iterations of asyncio as would run nothing else. Each puts the poll off, and what it would find:
+// so only so many, and none after a callback that has taken its time.
+void Loop::hand_on() {
+  if (resources_.holding.empty()) [[likely]] {
+    return;
+  }
+  in_poll_ = true;
+  const std::int64_t begun = monotonic_ns();
+  for (unsigned left = kRounds; left > 0; --left) {
+    Resource* resource = nullptr;
+    while (!leaving_ && !foreign_ && (resource = resources_.take_holding(round_)) != nullptr) {
+      py::Ref<> alive = py::borrow(resource->object());
+      resource->hand_on();
+    }
+    const bool is_free = (ready_.empty() && later_.empty()) || py::mutant("datagrams-overtake");
+    if (resources_.holding.empty() || !is_free || stopping_ || leaving_ || foreign_ || is_timer_due() ||
+        monotonic_ns() - begun > kRoundsNs) {
+      break;
+    }
+    ++round_;
+    timer_mark_ = timers_.created();
+  }
+  in_poll_ = false;
+}
+
+// Whether the next iteration would run a timer. What an overridden time() raises leaves the run, as it does in the turn.
+bool Loop::is_timer_due() {
+  double now = 0;
+  if (timers_.empty()) {
+    return false;
+  }
+  if (!time_now(&now)) {
+    leave_with_error();
+    return true;
+  }
+  return !timers_.empty() && timers_.first_deadline() <= now;
+}
+
+void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before_poll(); }
+
+void Loop::before_poll() {
+  // Write callbacks that ran earlier in uv_run may have written, and filled the ring.
+  flush_writes();
+  while (Resource* resource = resources_.changed.pop()) {
+    // libuv aborts the process when the kernel refuses a change because somebody has closed the descriptor.
+    py::Ref<> alive = py::borrow(resource->object());
+    resource->check_descriptor();
+  }
+  if (!may_block_) {
+    return;
+  }
+  long ms = -1;
+  if (!decide_to_block(&ms)) {
+    // The time-out is computed after the prepare callbacks, and an active idle handle makes it zero.
+    uv_idle_start(idle_.get(), &Loop::on_idle);
+    return;
+  }
+  if (ms >= 0) {
+    uv_update_time(&uv_);
+    uv_timer_start(timer_.get(), &Loop::on_timer, static_cast<std::uint64_t>(ms), 0);
+  } else if (uv_is_active(timer_.base()) != 0) {
+    uv_timer_stop(timer_.get());
+  }
+  gil_.give();
+}
+
+// The last look before a poll that may block: whether it does, and for how long at most.
+bool Loop::decide_to_block(long* ms) {
+  // What can run the program's code comes first (an overridden time(), writes of it): after the look at the ring nothing
+  // may fill it any more.
+  *ms = -1;
+  if (!wait_for_timers(ms)) {
+    leave_with_error();
+  }
+  flush_writes();
+  if (*ms == 0 || !ready_.empty() || !later_.empty() || !resources_.holding.empty() || stopping_ || leaving_) {
+    return false;
+  }
+  bounded_ = gil_.impatient() && (*ms < 0 || *ms > Gil::kPatienceMs) && !py::mutant("patience-unbounded");
+  if (bounded_) {
+    *ms = Gil::kPatienceMs;
+  }
+  woken_ = false;
+  return true;
+}
+
+void Loop::on_check(uv_check_t* handle) {
+  auto* loop = uv::owner_of<Loop>(handle);
+  loop->gil_.take();
+  uv_idle_stop(loop->idle_.get());
+}
+
+void Loop::on_idle(uv_idle_t*) {}
+
+void Loop::on_async(uv_async_t* handle) { uv::owner_of<Loop>(handle)->gil_.take(); }
+
+void Loop::on_timer(uv_timer_t* handle) {
+  auto* loop = uv::owner_of<Loop>(handle);
+  loop->gil_.take();
+  if (loop->bounded_) {
+    loop->gil_.forget();  // nothing came while we were impatient: the user's interval holds for the rest
+  }
+}
+
+void Loop::wake() {
+  if (gil_.given() && !woken_ && !foreign_) {
+    woken_ = true;
+    if constexpr (!py::mutant("wakeup-lost")) {
+      if (parked_directly_) {
+        watchers_.wake();
+      } else {
+        uv_async_send(async_.get());
+      }
+    }
+  }
+}
+
+bool Loop::wait_for_timers(long* ms) {
+  *ms = -1;
+  if (timers_.empty()) {
+    return true;
+  }
+  double now = 0;
+  if (!time_now(&now)) {
+    return false;
+  }
+  // asyncio parks for a day at most.
+  constexpr double kLongest = 24 * 3600;
+  double wait = timers_.empty() ? kLongest : timers_.first_deadline() - now;
+  if (wait > kLongest) {
+    wait = kLongest;
+  }
+  *ms = wait <= 0 ? 0 : static_cast<long>(std::ceil(wait * 1e3));
+  return true;
+}
+
+}  // namespace uvpy::core
