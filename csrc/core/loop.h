@@ -65,6 +65,7 @@ class Loop {
   unsigned long thread_id() const { return thread_id_; }
   bool is_foreign() const { return foreign_; }
   void set_current_handle(PyObject* handle) { current_handle_ = py::borrow(handle); }
+  bool times_handle() const { return static_cast<bool>(current_handle_); }
 
   // ---- for the rest of the core and for net
 

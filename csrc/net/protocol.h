@@ -16,11 +16,12 @@ class Protocol {
   PyObject* get() const { return object_.get(); }
   bool is_buffered() const { return buffered_; }
 
-  // protocol.name(*args), timed in debug mode; the caller has entered the context. Null with an exception set.
+  // protocol.name(*args); the caller has entered the context. In debug mode it is timed, but not in a handle, which is
+  // timed itself: asyncio logs what is slow once. Null with an exception set.
   py::Ref<> call(core::Loop& loop, PyObject* name, PyObject* arg = nullptr, PyObject* second = nullptr) const {
     py::Ref<> protocol = object_.dup();  // the call may set another
-    return loop.debug() ? call_timed(loop, protocol.get(), name, arg, second)
-                        : call_named(protocol.get(), name, arg, second);
+    return loop.debug() && !loop.times_handle() ? call_timed(loop, protocol.get(), name, arg, second)
+                                                : call_named(protocol.get(), name, arg, second);
   }
 
   int visit(visitproc visit, void* arg) const {

@@ -165,6 +165,35 @@ def test_a_slow_task_is_logged_as_a_task(debug_loop, log):
     ), line
 
 
+@pytest.mark.parametrize("behind", [False, True], ids=["in the poll", "behind a callback"])
+def test_slow_protocols_are_logged_once(debug_loop, sockets, log, behind):
+    """Whether it runs in the poll or, as something is scheduled before it, in a handle of its own."""
+    a, b = sockets.pair()
+
+    class Slow(asyncio.Protocol):
+        def connection_made(self, transport):
+            slow()
+
+        def data_received(self, data):
+            slow()
+            got.set_result(data)
+
+    async def main():
+        transport, _ = await debug_loop.create_connection(Slow, sock=a)
+        await asyncio.sleep(0)
+        assert len(executing(log)) == 1
+        b.send(b"!")
+        if behind:
+            debug_loop.call_soon(debug_loop.call_soon, int)
+        assert await got == b"!"
+        await asyncio.sleep(0)
+        assert len(executing(log)) == 1
+        transport.close()
+
+    got = debug_loop.create_future()
+    debug_loop.run_until_complete(main())
+
+
 def test_the_limit_of_slowness_can_be_set(debug_loop, log):
     assert debug_loop.slow_callback_duration == 0.1
     debug_loop.slow_callback_duration = 0.3
