@@ -35,6 +35,7 @@ inline constexpr std::size_t kPipeLists = 256;
   X(_add_writer)                    \
   X(_attach)                        \
   X(_close_deferred)                \
+  X(_connect_waiting)               \
   X(_drained)                       \
   X(_exited)                        \
   X(_flush)                         \

@@ -141,22 +141,70 @@ PyObject* Listener::accept_method() {
   Py_RETURN_NONE;
 }
 
-void Listener::accept_ready() {
-  for (Py_ssize_t i = 0; i < backlog_ && watching_ && !loop().is_leaving() && !loop().is_foreign(); ++i) {
-    RawAddress peer{};
-    const int fd = accept_client(fd_, &peer);
-    if (fd >= 0) {
-      accepted(fd, peer);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return;
-    } else if (errno != EINTR && errno != ECONNABORTED && !out_of_resources(errno)) {
-      // One client's trouble (Linux gives pending network errors here): reported, and on to the next.
-      py::Ref<> exc = py::os_error(errno);
-      if (!exc || !core::report::call_exception_handler(loop(), "socket.accept() failed", exc.get())) {
-        loop().leave_with_error();
-      }
-      return;
+bool Listener::accept_one() {
+  if (!waiting_.reserve(waiting_end_ + 1)) {
+    loop().leave_with_error();
+    return false;
+  }
+  Client& client = waiting_[waiting_end_];
+  client.fd = accept_client(fd_, &client.peer);
+  if (client.fd >= 0) {
+    ++waiting_end_;
+    return true;
+  }
+  if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    return false;
+  }
+  if (errno != EINTR && errno != ECONNABORTED && !out_of_resources(errno)) {
+    // One client's trouble (Linux gives pending network errors here): reported, and on to the next.
+    py::Ref<> exc = py::os_error(errno);
+    if (!exc || !core::report::call_exception_handler(loop(), "socket.accept() failed", exc.get())) {
+      loop().leave_with_error();
     }
+    return false;
+  }
+  return true;
+}
+
+void Listener::accept_ready() {
+  const bool was_waiting = first_waiting_ < waiting_end_;
+  for (Py_ssize_t i = 0; i < backlog_ && watching_ && !loop().is_leaving() && !loop().is_foreign(); ++i) {
+    if (!accept_one()) {
+      break;
+    }
+  }
+  if (!was_waiting && first_waiting_ < waiting_end_ && !queue_connecting()) {
+    loop().leave_with_error();
+  }
+}
+
+// asyncio makes a connection in a task of its own, an iteration after it was accepted: what its peer, in this very
+// process, does meanwhile comes before what a server does at once.
+bool Listener::queue_connecting() {
+  py::Ref<> method = py::get_attr(object(), loop().state().names._connect_waiting);
+  return method && loop().call_soon_for(method.get(), nullptr, context_.get());
+}
+
+PyObject* Listener::connect_method() {
+  py::Ref<> alive = py::borrow(object());
+  while (first_waiting_ < waiting_end_ && !loop().is_leaving() && !loop().is_foreign()) {
+    const Client client = waiting_[first_waiting_++];
+    accepted(client.fd, client.peer);
+  }
+  if (first_waiting_ == waiting_end_) {
+    first_waiting_ = waiting_end_ = 0;
+    if (waiting_.capacity() > 8) {
+      waiting_.free();  // a burst is over
+    }
+  } else if (!loop().is_foreign() && !queue_connecting()) {  // a factory has ended the run: the rest is for the next
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+void Listener::close_waiting() {
+  while (first_waiting_ < waiting_end_) {
+    ::close(waiting_[first_waiting_++].fd);
   }
 }
 
@@ -321,6 +369,7 @@ namespace {
 
 PyMethodDef methods[] = {
     py::method<&Listener::accept_method>("_accept_ready", "Accept those who wait."),
+    py::method<&Listener::connect_method>("_connect_waiting", "Make connections of those accepted."),
     py::method<&Listener::resume_accepting>("_resume_accepting", "Accept again after a pause."),
     {nullptr, nullptr, 0, nullptr},
 };

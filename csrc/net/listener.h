@@ -7,6 +7,7 @@
 #include "core/loop.h"
 #include "core/resource.h"
 #include "net/address.h"
+#include "py/array.h"
 #include "py/ref.h"
 
 namespace uvpy::net {
@@ -17,6 +18,8 @@ class Listener final : public core::Resource {
   static constexpr bool kDict = false;
   static constexpr bool kFinalizer = false;
   static constexpr std::size_t kBaseWords = 0;
+
+  ~Listener() { close_waiting(); }
 
   // Starts accepting on a listening Python socket. False with an exception set.
   static bool listen(core::Loop& loop, PyObject* sock, PyObject* factory, PyObject* server, Py_ssize_t backlog,
@@ -31,6 +34,7 @@ class Listener final : public core::Resource {
   PyObject* describe() const override;
   PyObject* resume_accepting();
   PyObject* accept_method();
+  PyObject* connect_method();
   int visit(visitproc visit, void* arg);
   void clear();
 
@@ -40,6 +44,10 @@ class Listener final : public core::Resource {
   void stop();
   void accept_ready();
   bool out_of_resources(int code);
+  // False when there is no more to accept in this turn.
+  bool accept_one();
+  bool queue_connecting();
+  void close_waiting();
   void accepted(int fd, const RawAddress& peer);
   bool make_connection(int fd, const RawAddress& peer, bool* taken);
   static void on_ready(void* owner, unsigned ready);
@@ -58,6 +66,14 @@ class Listener final : public core::Resource {
   // Set on the listening socket for those accepted from it; they have it so on Linux, which the first one shows.
   enum class NoDelay : unsigned char { unknown, each, inherited };
   NoDelay no_delay_ = NoDelay::unknown;
+  // Accepted clients whose connections the next iteration makes, from first_waiting_ on.
+  struct Client {
+    int fd;
+    RawAddress peer;
+  };
+  py::Array<Client> waiting_;
+  std::size_t first_waiting_ = 0;
+  std::size_t waiting_end_ = 0;
   bool watching_ = false;
   bool stopped_ = false;
 };

@@ -148,6 +148,91 @@ def test_an_exit_in_the_factory_leaves_the_run(loop, sockets, errors, kind_of_ex
         errors.take()  # its accepting is a task, whose exception nobody retrieves
 
 
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+async def test_a_server_is_as_far_behind_its_client_as_asyncios(loop, busy):
+    """Accepted in one iteration, made in the next: a client in the same program writes before a server that closes at
+    once has closed, and so finds its data refused.
+    """
+    for_ever = True
+
+    def tick():
+        if for_ever:
+            loop.call_soon(tick)
+
+    if busy:
+        tick()
+    events = []
+
+    class Told(Recorder):
+        def _note(self, event):
+            events.append((type(self).__name__, event))
+            super()._note(event)
+
+    class Server(Told):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            loop.call_soon(transport.close)
+
+    class Client(Told):
+        pass
+
+    async with serve(Server) as (_, port):
+        for _ in range(3):
+            transport, protocol = await loop.create_connection(Client, "127.0.0.1", port)
+            transport.write(b"!")
+            assert isinstance(await protocol.lost(), ConnectionResetError)
+            assert events == [("Server", "made"), ("Client", "made"), ("Server", "lost"), ("Client", "lost")]
+            events.clear()
+    for_ever = False
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # stock leaves it to the collector
+def test_an_exit_in_the_factory_leaves_the_others_to_the_next_run(loop, sockets, errors, kind):
+    """Of several clients that were accepted at once, one costs the run, and no other its connection."""
+    made, calls = [], []
+
+    def factory():
+        calls.append(1)
+        if len(calls) == 2:
+            raise SystemExit(7)
+        made.append(Greeter())
+        return made[-1]
+
+    server = loop.run_until_complete(loop.create_server(factory, "127.0.0.1", 0))
+    port = server.sockets[0].getsockname()[1]
+    clients = [sockets.dial(port) for _ in range(4)]
+    with pytest.raises(SystemExit):
+        loop.run_forever()
+    assert len(calls) == 2
+    loop.run_until_complete(eventually(lambda: len(made) == 3 and all(p.transport for p in made)))
+    for client in clients[:1] + clients[2:]:
+        loop.run_until_complete(greeted(client))
+    server.close()
+    loop.run_until_complete(end_all(made))
+    gc.collect()
+    if kind == "asyncio":
+        errors.take()  # its accepting is a task, whose exception nobody retrieves
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # stock leaves transport and socket to the collector
+def test_a_server_that_ends_between_accepting_and_making(loop, sockets, errors, kind):
+    """Neither a protocol nor a descriptor is left of a client that was accepted and not yet handed on."""
+    factory, made = keeping()
+    server = loop.run_until_complete(loop.create_server(factory, "127.0.0.1", 0))
+    client = sockets.own(socket.create_connection(server.sockets[0].getsockname()[:2]))
+    client.settimeout(5)
+    loop.call_soon(loop.stop)
+    loop.run_forever()  # one iteration: it finds and accepts the client
+    server.close()
+    loop.run_until_complete(turns(4))
+    del server
+    gc.collect()
+    assert client.recv(1) == b""
+    assert not any(p.transport for p in made)
+    if kind == "asyncio":
+        errors.take()  # its accepting is a task
+
+
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # stock leaves transport and socket to the collector
 async def test_a_factory_that_returns_nonsense(loop, sockets, errors):
     """An object without connection_made(): the client is lost or left, the server serves on."""
