@@ -8,6 +8,7 @@ import functools
 import gc
 import itertools
 import queue
+import socket
 import sys
 import threading
 import time
@@ -37,6 +38,45 @@ def test_a_thread_wakes_a_parked_loop(loop):
     loop.run_forever()
     join()
     assert got == list(range(1001))
+
+
+def test_a_thread_wakes_a_loop_whatever_it_waits_for(loop):
+    """With nothing, a reader, a connection beside it, and the reader alone again: each wait has another way to end."""
+    reading, theirs = socket.socketpair()
+    ours, peer = socket.socketpair()
+    calls, got = queue.SimpleQueue(), []
+
+    def work():
+        while (what := calls.get(timeout=LIMIT)) is not None:
+            loop.call_soon_threadsafe(woken.set_result, what)
+
+    async def wait_for_the_thread(what):
+        nonlocal woken
+        for _ in range(20):
+            woken = loop.create_future()
+            loop.call_soon(calls.put, what)
+            got.append(await asyncio.wait_for(woken, LIMIT))
+
+    async def main():
+        await wait_for_the_thread("nothing")
+        loop.add_reader(reading, print)
+        await wait_for_the_thread("a reader")
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        await wait_for_the_thread("a connection")
+        transport.close()
+        await wait_for_the_thread("its end")
+        loop.remove_reader(reading)
+        await wait_for_the_thread("nothing again")
+        calls.put(None)
+
+    woken = None
+    join = start_thread(work)
+    with reading, theirs, ours, peer:
+        ours.setblocking(False)
+        loop.run_until_complete(main())
+    join()
+    waits = ["nothing", "a reader", "a connection", "its end", "nothing again"]
+    assert got == [what for what in waits for _ in range(20)]
 
 
 @pytest.mark.parametrize("deadline", [None, 3600])
