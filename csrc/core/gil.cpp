@@ -3,14 +3,13 @@
 // SPDX-License-Identifier: MIT
 #include "core/gil.h"
 
-#include <time.h>
-
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
 #include <cmath>
 
+#include "core/clock.h"
 #include "py/call.h"
 #include "py/mutant.h"
 
@@ -26,12 +25,6 @@ constexpr double kShortInterval = 0.000103;
 constexpr std::int64_t kWorthALookNs = 40'000;
 // Who is woken for the GIL needs a while until it runs: after a shorter park it may be that nobody could have had it.
 constexpr std::int64_t kHandoverNs = 100'000;
-
-std::int64_t now_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
 
 // A wait for the GIL with a time-out of 0.1 ms takes 0.15 where the kernel gathers timers by their slack, 50 us. While
 // one lives this thread's is small.
@@ -88,7 +81,7 @@ void Gil::give() {
   if (impatient()) {
     shortened_ = shorten();
   }
-  given_at_ = history_ != 0 ? now_ns() : 0;
+  given_at_ = history_ != 0 ? monotonic_ns() : 0;
   ++given_count_;
   // Before the GIL goes: from the next instruction on other threads ask given() to know whether they must wake us.
   saved_ = PyThreadState_Get();
@@ -96,13 +89,13 @@ void Gil::give() {
 }
 
 void Gil::take_back() {
-  const std::int64_t start = now_ns();
+  const std::int64_t start = monotonic_ns();
   PyThreadState* saved = saved_;
   {
     const PunctualWait punctual(shortened_);
     PyEval_RestoreThread(saved);
   }
-  const std::int64_t waited = now_ns() - start;
+  const std::int64_t waited = monotonic_ns() - start;
   saved_ = nullptr;  // only now: other threads ask given() under the GIL
   waited_ns_ += static_cast<std::uint64_t>(waited);
   remember(start, waited);
