@@ -42,6 +42,7 @@ PyObject* before_fork(PyObject* module, PyObject*) {
 
 PyObject* after_fork_in_child(PyObject* module, PyObject*) {
   ModuleState* state = state_of_module(module);
+  ++state->forks;
   for (core::Loop* loop = state->loops; loop != nullptr; loop = core::LoopList::next(loop)) {
     loop->after_fork_in_child();
   }
@@ -174,6 +175,8 @@ int execute(PyObject* module) {
 int traverse(PyObject* module, visitproc visit, void* arg) { return state_of_module(module)->visit(visit, arg); }
 
 int clear(PyObject* module) {
+  // The collector takes garbage in any order. What is still open on a loop is ended by what the module knows, so first.
+  core::LoopList::clear(state_of_module(module));
   core::close_handle_pools();
   state_of_module(module)->clear();
   return 0;

@@ -205,6 +205,7 @@ struct ModuleState {
   core::Loop* loops;             // all that are not deallocated
   net::Pipe* pipes[kPipeLists];  // the open transports over pipes, of all loops (net/pipe)
   SwitchInterval switch_interval;
+  unsigned forks;  // how many forks of the program lie between its start and this process
   PlainSocket plain_socket;
 
   // Fills names and imports; the types are module.cpp's business. False with an exception set.

@@ -58,7 +58,7 @@ bool Handle::call_in_context(PyObject* callback, PyObject* args) {
 // A child forked in a callback has no running loop, and from 3.14 on a task that SystemExit ends there says that in its
 // place: what the child is to end with is behind it.
 static py::Ref<> what_ended_it(const Loop& loop, py::Ref<>&& exc) {
-  if (!loop.is_foreign() || py::ends_the_loop(exc.get())) [[likely]] {
+  if (!loop.run_was_forked() || py::ends_the_loop(exc.get())) [[likely]] {
     return std::move(exc);
   }
   py::Ref<> behind = py::steal(PyException_GetContext(exc.get()));

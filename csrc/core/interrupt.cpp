@@ -173,7 +173,8 @@ void Interrupt::on_ready(void* owner, unsigned) {
   }
 }
 
-void Interrupt::after_fork_in_child(Loop& loop) {
+bool Interrupt::after_fork_in_child(Loop& loop) {
+  const bool was_active = active_;
   if (active_) {
     // The pipe is the parent's: a signal of the child must not wake it.
     active_ = false;
@@ -183,6 +184,7 @@ void Interrupt::after_fork_in_child(Loop& loop) {
       PyErr_Clear();
     }
   }
+  return was_active;
 }
 
 void Interrupt::close(Loop& loop) {

@@ -24,7 +24,8 @@ class Interrupt {
   int write_end(Loop& loop);
   // Whether signals are this loop's business now.
   bool active() const { return active_; }
-  void after_fork_in_child(Loop& loop);
+  // Leaves the pipe to the parent. Whether the run that was forked listened: then it is for the loop to begin again.
+  bool after_fork_in_child(Loop& loop);
   void close(Loop& loop);
 
  private:

@@ -17,7 +17,7 @@ namespace uvpy::core {
 // ---- run
 
 PyObject* Loop::refuse_foreign() {
-  // The kernel's side of the loop is the parent's: to poll here would take its events away.
+  // The kernel's side of the loop is the parent's, and cannot become this process's own.
   PyErr_SetString(PyExc_RuntimeError, "This event loop belongs to the process that forked this one: make a new one");
   return nullptr;
 }
@@ -25,9 +25,6 @@ PyObject* Loop::refuse_foreign() {
 PyObject* Loop::run_forever() {
   if (!check_closed()) {
     return nullptr;
-  }
-  if (foreign_) {
-    return refuse_foreign();
   }
   // By name: a subclass may override the two hooks, as asyncio's own code allows since 3.13.
   if (!py::call_method(object(), state_->names._run_forever_setup)) {
@@ -113,6 +110,7 @@ bool Loop::run() {
     return false;
   }
   bool ok = true;
+  run_was_forked_ = listens_again_ = false;
   skip_poll_ = false;  // what held for the last turn of another run does not hold for the first of this one
   do {
     ok = turn_once();

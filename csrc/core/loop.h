@@ -64,6 +64,8 @@ class Loop {
   bool is_closed() const { return closed_; }
   unsigned long thread_id() const { return thread_id_; }
   bool is_foreign() const { return foreign_; }
+  // Whether this run was begun by the process that forked this one.
+  bool run_was_forked() const { return run_was_forked_; }
   void set_current_handle(PyObject* handle) { current_handle_ = py::borrow(handle); }
   bool times_handle() const { return static_cast<bool>(current_handle_); }
 
@@ -232,6 +234,10 @@ class Loop {
   bool busy() const { return last_turn_callbacks_ > kHandful || turn_callbacks_ > kHandful; }
   void close_uv();
   bool has_backend() const;
+  // In a forked child, ours become descriptors that the parent does not share. False with an exception set.
+  bool adopt();
+  // What a child's turn does before its poll: whether that is to be left out, or -1 with an exception set.
+  int leaves_poll_out();
   void before_poll();
   static void on_prepare(uv_prepare_t* handle);
   static void on_check(uv_check_t* handle);
@@ -266,6 +272,7 @@ class Loop {
   bool refuse_transport(PyObject* fd);
 
   static constexpr unsigned kHandful = 8;
+  static constexpr unsigned kQuietTurns = 100;
   // Handles of ours that are active all the time: prepare, check, async. Not idle and timer, which are for one poll.
   static constexpr unsigned kOwnActive = 3;
   static constexpr std::int64_t kGatherNs = 200'000;
@@ -324,7 +331,10 @@ class Loop {
   bool last_poll_idle_ = false;
   bool bounded_ = false;
   bool gather_writes_ = true;
-  bool foreign_ = false;  // a forked child's copy of its parent's loop
+  bool foreign_ = false;  // a forked child's copy of its parent's loop, as long as its descriptors are the parent's too
+  bool run_was_forked_ = false;
+  bool listens_again_ = false;  // to signals, in the rest of that run
+  unsigned quiet_turns_ = 0;    // in a child: how many more may do without a poll
 
   std::uint64_t round_ = 0;  // of handing on held input
   std::uint64_t turns_ = 0;
@@ -339,6 +349,8 @@ struct LoopList {
   static void add(Loop* loop);
   static void remove(Loop* loop);
   static Loop* next(const Loop* loop) { return loop->next_; }
+  // Ends those that are garbage with the module.
+  static void clear(const ModuleState* state);
 };
 
 // The Loop in an argument of one of the module's functions; null with TypeError set.

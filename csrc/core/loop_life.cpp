@@ -186,7 +186,47 @@ void Loop::before_fork() {
 
 void Loop::after_fork_in_child() {
   foreign_ = true;
-  interrupt_.after_fork_in_child(*this);
+  run_was_forked_ = running_;
+  listens_again_ = interrupt_.after_fork_in_child(*this);
+  quiet_turns_ = kQuietTurns;
+  skip_poll_ = false;
+  for (Resource* r = resources_.first(); r != nullptr; r = Resources::next(r)) {
+    r->forget_input();
+    resources_.holding.remove(r);
+  }
+  // Inside uv_run libuv is in the middle of the parent's events: after it, then (poll()).
+  if (!in_poll_ && uv_open_ && !adopt()) {
+    PyErr_Clear();  // tried again, and told, by the first turn
+  }
+}
+
+// What libuv closes it takes out of its set, which would make the parent deaf while they share one. From here on a child
+// does with the loop as it likes: with the connections, too, which asyncio's child has in common with its parent.
+bool Loop::adopt() {
+  if (gil_.given() || guests_.are_here()) {
+    // Forked by another thread than the one in whose poll it is; or extensions have handles here, of which nobody knows
+    // what a child may do with them.
+    refuse_foreign();
+    return false;
+  }
+  if (!has_backend()) {
+    py::raise_os_error(EBADF);
+    return false;
+  }
+  interrupt_.close(*this);
+  const int error = watchers_.renew();
+  if (error != 0) {
+    py::raise_os_error(error);
+    return false;
+  }
+  const uv::Status made = uv_loop_fork(&uv_);
+  if (!made.ok()) {
+    raise_uv_error(made);
+    return false;
+  }
+  backend_file_ = FileIdentity::of(uv_backend_fd(&uv_));
+  foreign_ = false;
+  return true;
 }
 
 int Loop::visit(visitproc visit, void* arg) {
@@ -244,6 +284,19 @@ void LoopList::remove(Loop* loop) {
   (loop->previous_ != nullptr ? loop->previous_->next_ : first) = loop->next_;
   if (loop->next_ != nullptr) {
     loop->next_->previous_ = loop->previous_;
+  }
+}
+
+void LoopList::clear(const ModuleState* state) {
+  for (Loop* loop = state->loops; loop != nullptr;) {
+    if (!loop->uv_open_) {
+      loop = loop->next_;
+      continue;
+    }
+    // What goes with it may take others from the list.
+    py::Ref<> alive = py::borrow(loop->object());
+    loop->clear();
+    loop = state->loops;
   }
 }
 

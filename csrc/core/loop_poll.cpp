@@ -36,10 +36,6 @@ bool Loop::has_nothing_for_libuv() {
 
 bool Loop::poll() {
   timer_mark_ = timers_.created();
-  if (foreign_) {
-    refuse_foreign();
-    return false;
-  }
   if (skip_poll_) {
     // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
     // turn may do without: the turn after it polls.
@@ -58,7 +54,11 @@ bool Loop::poll() {
     }
     may_block_ = ms != 0;
   }
-  if (!may_block_ && nothing_to_poll_for()) {
+  const int left_out = quiet_turns_ != 0 ? leaves_poll_out() : 0;
+  if (left_out < 0) {
+    return false;
+  }
+  if (left_out > 0 || (!may_block_ && nothing_to_poll_for())) {
     ++polls_skipped_;
   } else {
     ++polls_;
@@ -70,11 +70,34 @@ bool Loop::poll() {
       return raise_leaving();
     }
   }
+  if (foreign_ && !adopt()) {
+    return false;  // forked in the poll; what follows may close what the parent has, too
+  }
   // Handlers run between bytecodes, too; this is for turns that execute none.
   if (interrupt_.active() && PyErr_CheckSignals() < 0) {
     return false;
   }
   return true;
+}
+
+// A child that only ends what it has from its parent, as one does in which sys.exit() ended the run, never waits: it takes
+// no data of the connections that they share. One that waits goes on with them, as asyncio's does.
+int Loop::leaves_poll_out() {
+  if (foreign_ && !adopt()) {
+    return -1;
+  }
+  if (listens_again_) {
+    listens_again_ = false;
+    if (!interrupt_.begin(*this)) {
+      return -1;
+    }
+  }
+  if (!may_block_ && --quiet_turns_ > 0) {
+    return 1;
+  }
+  quiet_turns_ = 0;
+  watchers_.watch_all_again();
+  return 0;
 }
 
 bool Loop::poll_by_libuv() {

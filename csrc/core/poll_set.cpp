@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: MIT
 #include "core/poll_set.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 #ifdef __linux__
 #include <poll.h>
@@ -30,6 +32,17 @@ void PollSet::close() {
       *fd = -1;
     }
   }
+}
+
+int PollSet::renew() {
+  PollSet fresh;
+  int error = fresh.open();
+  for (const auto& [made, number] : {std::pair{fresh.fd_, fd_}, std::pair{fresh.wake_, wake_}}) {
+    if (error == 0 && made >= 0 && (dup2(made, number) < 0 || fcntl(number, F_SETFD, FD_CLOEXEC) < 0)) {
+      error = errno;
+    }
+  }
+  return error;
 }
 
 #ifdef __linux__

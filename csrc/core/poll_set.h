@@ -27,6 +27,8 @@ class PollSet {
 
   // Each gives 0 or an errno.
   int open();
+  // In a forked child, whose parent has the set as well: an empty one takes its place and its numbers.
+  int renew();
   // Changes what is watched of `fd`. A set that no longer knows the descriptor (it was closed, its number used again)
   // learns it anew and says so in `*anew`; taking a gone one away is no error. Events bring the `tag` back: a file that
   // outlives its number (it has another one, here or in a child) stays in the set, and cannot be told from what the number

@@ -12,6 +12,7 @@ namespace uvpy::core {
 void Resources::add(Resource* resource) {
   hold(resource);
   resource->since_ = coarse_seconds();
+  resource->forks_ = loop_->state().forks;
   if (loop_->debug()) {
     py::SavedError error;
     resource->creator_ = debug::source_traceback(*loop_);
@@ -28,6 +29,8 @@ void Resources::add(Resource* resource) {
   link(resource, first_);
   ++count_;
 }
+
+bool Resources::is_inherited(const Resource* resource) const { return resource->forks_ != loop_->state().forks; }
 
 double Resource::age() const { return coarse_seconds() - since_; }
 

@@ -27,6 +27,8 @@ class Resource {
   virtual void end_with_loop() = 0;
   // A forked child gives the parent's loop up: nothing is closed, the memory stays.
   virtual void leak() = 0;
+  // In a forked child: what was taken from the kernel and not handed on yet is for the parent to hand on.
+  virtual void forget_input() {}
   // Sends what was gathered since the last flush.
   virtual void flush() {}
   // Hands on one piece of the input that it has taken from the kernel and holds (Loop::hold_input).
@@ -58,6 +60,7 @@ class Resource {
   bool listed_ = false;
   bool held_ = false;
   bool ended_ = false;
+  unsigned forks_ = 0;  // ModuleState::forks when it was listed
 };
 
 // A queue of resources, each in it once at most; kind 0, 1 or 2 names the fields of Resource that it uses.
@@ -162,6 +165,9 @@ class Resources {
     Resource* resource = holding.first();
     return resource != nullptr && resource->round_ < round ? holding.pop() : nullptr;
   }
+  // Whether it was made before this process was forked: what the kernel knows of it, a child's pid or the flags of a file,
+  // is the parent's too.
+  bool is_inherited(const Resource* resource) const;
   Resource* first() const { return first_; }
   static Resource* next(const Resource* resource) { return resource->next_; }
   std::size_t count() const { return count_; }

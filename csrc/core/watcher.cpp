@@ -342,6 +342,25 @@ void Watchers::close(uv_close_cb on_closed) {
   set_.close();
 }
 
+int Watchers::renew() {
+  const int error = set_.renew();
+  for (std::size_t fd = 0; error == 0 && fd < table_.capacity(); ++fd) {
+    table_[fd].told = 0;
+  }
+  return error;
+}
+
+void Watchers::watch_all_again() {
+  for (std::size_t fd = 0; fd < table_.capacity(); ++fd) {
+    Watch& watch = table_[fd];
+    const unsigned wanted = watch.wanted();
+    // One that was closed meanwhile has left the parent's set, too, and cannot be watched.
+    if (wanted != watch.told && set_.watch(static_cast<int>(fd), watch.tag, watch.told, wanted) == 0) {
+      watch.told = wanted;
+    }
+  }
+}
+
 int Watchers::visit(visitproc visit, void* arg) const {
   for (std::size_t fd = 0; fd < table_.capacity(); ++fd) {
     Py_VISIT(table_[fd].reader);

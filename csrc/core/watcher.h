@@ -81,6 +81,10 @@ class Watchers {
     poll_.leak();
     set_.forget();
   }
+  // In a forked child: the set becomes an empty one of its own. An errno, or 0.
+  int renew();
+  // What it is to watch is told to that; later, since a child that does not wait needs none of it.
+  void watch_all_again();
   int visit(visitproc visit, void* arg) const;
 
  private:

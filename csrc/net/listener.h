@@ -31,6 +31,7 @@ class Listener final : public core::Resource {
   PyObject* object() const override { return self_; }
   void end_with_loop() override { stop(); }
   void leak() override {}
+  void forget_input() override { close_waiting(); }
   PyObject* describe() const override;
   PyObject* resume_accepting();
   PyObject* accept_method();

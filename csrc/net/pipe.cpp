@@ -154,7 +154,7 @@ void Pipe::restore_blocking() {
     return;
   }
   was_blocking_ = false;
-  if (loop().is_foreign() || !is_our_file()) {
+  if (loop().resources().is_inherited(this) || !is_our_file()) {
     return;  // a forked child's parent goes on with it; or the number is another file's
   }
   if (!pass_duty_on()) {
@@ -190,8 +190,8 @@ void Pipe::unlist() {
 // of a closed loop, will never come to it.
 bool Pipe::pass_duty_on() {
   for (Pipe* other = loop().state().pipes[file_.inode() % kPipeLists]; other != nullptr; other = other->next_listed_) {
-    if (other != this && !other->lost_ && !other->loop_ended_ && !other->loop().is_foreign() && other->file_ == file_ &&
-        shares_description(*other)) {
+    if (other != this && !other->lost_ && !other->loop_ended_ && !other->loop().resources().is_inherited(other) &&
+        other->file_ == file_ && shares_description(*other)) {
       other->was_blocking_ = true;
       return true;
     }

@@ -31,6 +31,7 @@ class UDPTransport final : public Duplex {
 
   void end_with_loop() override;
   void leak() override { lost_ = true; }
+  void forget_input() override { held_.clear(); }
   void hand_on() override;
   PyObject* describe() const override;
 

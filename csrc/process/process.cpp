@@ -296,7 +296,7 @@ void Process::give_status_to_popen() const {
 }
 
 PyObject* Process::poll() {
-  if (!loop().is_foreign()) {
+  if (!is_inherited()) {
     reap();
   }
   return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_None);
@@ -305,7 +305,7 @@ PyObject* Process::poll() {
 // ---- signals
 
 PyObject* Process::send_signal(PyObject* number) {
-  if (loop().is_foreign()) {
+  if (is_inherited()) {
     Py_RETURN_FALSE;  // it is the parent's child
   }
   // What os.kill() takes, says, and tells an audit hook.
@@ -351,7 +351,7 @@ PyObject* Process::wait_for_exit() {
 }
 
 PyObject* Process::hand_over() {
-  if (by_thread_ || fate_ != Fate::running || loop().is_foreign()) {
+  if (by_thread_ || fate_ != Fate::running || is_inherited()) {
     Py_RETURN_FALSE;
   }
   unwatch();

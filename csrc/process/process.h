@@ -52,6 +52,8 @@ class Process final : public core::Resource {
  private:
   enum class Fate { running, exited, unknown };
 
+  // In a forked child: it is the parent's child.
+  bool is_inherited() const { return loop().resources().is_inherited(this); }
   core::Loop& loop() const { return *py::state_of<core::Loop>(loop_.get()); }
   bool open(bool by_thread);
   bool is_own_pidfd() const;

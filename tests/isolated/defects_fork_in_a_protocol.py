@@ -1,5 +1,5 @@
-"""A child forked inside a protocol's method returns into the parent's loop: it is told so, and takes nothing of the
-parent's data or clients.
+"""A child forked inside a protocol's method ends by SystemExit, as a program's does, and by all that asyncio.run() does
+then: it takes nothing of the parent's data or clients.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import warnings
 from kinds import KIND, new_loop, skip
 
 if KIND == "asyncio":
-    skip("asyncio's child goes on with its parent's loop")
+    skip("asyncio's child reads what its parent's connections receive")
 warnings.simplefilter("ignore")
 PARENT = os.getpid()
 COUNT = 6
@@ -22,8 +22,9 @@ def fork_once(where):
         return
     forked.append(where)
     pid = os.fork()
-    if pid:
-        status.append((where, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+    if pid == 0:
+        raise SystemExit(7)
+    status.append((where, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
 
 
 def used(what):
@@ -107,15 +108,33 @@ async def clients():
     await asyncio.sleep(0.005)
 
 
+def end_as_run_does(code):
+    try:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+
+        async def ended():
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+        loop.run_until_complete(ended())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+        os._exit(code)
+    finally:
+        os._exit(10)
+
+
 def run(main, expected):
     global loop
     loop = new_loop()
     try:
         loop.run_until_complete(asyncio.wait_for(main(), 5))
-    except RuntimeError:
+    except SystemExit as exc:
         if os.getpid() == PARENT:
             raise
-        os._exit(7)
+        end_as_run_does(exc.code)
     except BaseException:
         if os.getpid() == PARENT:
             raise
