@@ -165,6 +165,7 @@ int execute(PyObject* module) {
   }
   tame_io_uring();
   ModuleState* state = state_of_module(module);
+  state->module = module;
   if (!state->fill() || !add_types(module, state) || !add_build(module)) {
     return -1;
   }

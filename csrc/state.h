@@ -202,6 +202,7 @@ struct ModuleState {
   PyTypeObject* process_type;
   PyTypeObject* sock_call_type;
 
+  PyObject* module;              // whose state this is; borrowed
   core::Loop* loops;             // all that are not deallocated
   net::Pipe* pipes[kPipeLists];  // the open transports over pipes, of all loops (net/pipe)
   SwitchInterval switch_interval;

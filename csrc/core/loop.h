@@ -279,6 +279,8 @@ class Loop {
   static constexpr unsigned kRounds = 32;
   static constexpr std::int64_t kRoundsNs = 50'000;
 
+  // The collector cuts the ways from an object to its module; a loop, which everything of ours holds, holds it to the end.
+  py::Ref<> module_;
   ModuleState* state_ = nullptr;
   Loop* previous_ = nullptr;  // the module's list of loops, for fork
   Loop* next_ = nullptr;

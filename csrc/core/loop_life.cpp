@@ -43,6 +43,7 @@ class StandardNumbers {
 }  // namespace
 
 bool Loop::open(ModuleState* state) {
+  module_ = py::borrow(state->module);
   state_ = state;
   gil_.set_state(state);
   resources_.set_loop(this);
@@ -230,6 +231,7 @@ bool Loop::adopt() {
 }
 
 int Loop::visit(visitproc visit, void* arg) {
+  Py_VISIT(module_.get());
   Py_VISIT(leaving_.get());
   Py_VISIT(current_handle_.get());
   Py_VISIT(task_factory_.get());
