@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #ifdef __linux__
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #else
@@ -52,12 +51,6 @@ int PollSet::open() {
 void PollSet::wake() const {
   const std::uint64_t one = 1;
   static_cast<void>(!::write(wake_, &one, sizeof one));
-}
-
-bool PollSet::is_idle(int set) {
-  // poll() leaves even what is told once, by its edge, for the next epoll_wait().
-  pollfd asked{.fd = set, .events = POLLIN, .revents = 0};
-  return ::poll(&asked, 1, 0) == 0;
 }
 
 int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool* anew) {
@@ -112,8 +105,6 @@ void PollSet::wake() const {
   EV_SET(&change, 0, EVFILT_USER, 0, NOTE_TRIGGER, 0, nullptr);
   kevent(fd_, &change, 1, nullptr, 0, nullptr);
 }
-
-bool PollSet::is_idle(int) { return false; }
 
 int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*) {
   // A filter each; adding one that is there changes nothing, deleting one that is gone is ENOENT and fine.

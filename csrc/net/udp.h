@@ -62,7 +62,6 @@ class UDPTransport final : public Duplex {
   bool force_close(PyObject* exc) override;
   bool release_descriptor() override;
   void leave_descriptor() override {}
-  void forget_descriptor() override {}
   bool abandon_later() override;
   void settle() override;
 
