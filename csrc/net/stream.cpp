@@ -43,8 +43,24 @@ bool Stream::watch() {
   return error == 0;
 }
 
+// Before the kernel is told to watch: whether the number still means our socket. Where somebody has closed it, what has it
+// by now is not to be read or written to; the connection is lost.
+bool Stream::has_descriptor() {
+  if (open_ && !is_our_descriptor()) {
+    detach_socket();
+    give_up_descriptor();
+    if (!fatal_os_error(py::os_error(EBADF), "Fatal error: the descriptor was closed behind the transport's back")) {
+      loop().leave_with_error();
+    }
+  }
+  return open_;
+}
+
 bool Stream::start() {
-  if (!reading_ && open_) {
+  if (!reading_) {
+    if (!has_descriptor()) {
+      return true;
+    }
     reading_ = true;
     if (!watch()) {
       reading_ = false;

@@ -58,6 +58,7 @@ class Stream : public Duplex {
   void settle_hold();
   static void on_ready(void* owner, unsigned ready);
   bool watch();
+  bool has_descriptor();
   bool start();
   void start_again();
   void stop() final;

@@ -310,7 +310,7 @@ void Stream::send_queue() {
 }
 
 void Stream::wait_to_write() {
-  if (writing_) {
+  if (writing_ || !has_descriptor()) {
     return;
   }
   writing_ = true;
