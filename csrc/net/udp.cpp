@@ -260,7 +260,7 @@ bool UDPTransport::receive() {
   expected_ = static_cast<unsigned>(got) == count ? kDatagramsAtOnce : static_cast<unsigned>(got) + 1;
   for (int i = 0; i < got; ++i) {
     const Received& one = received[i];
-    py::Ref<> data = py::steal(PyBytes_FromStringAndSize(one.data, static_cast<Py_ssize_t>(one.size)));
+    py::Ref<> data = loop().received().make(one.data, static_cast<Py_ssize_t>(one.size));
     py::Ref<> address = data ? addresses_.object_of(one.from) : py::Ref<>();
     if (!address || !held_.push(std::move(data), std::move(address))) {
       py::Ref<> exc = py::take_error();
