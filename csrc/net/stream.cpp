@@ -3,6 +3,7 @@
 #include "net/stream.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,6 +160,9 @@ PyObject* Stream::read_ready() {
 // What asyncio does when its reader is ready. False with an exception set that ends the run.
 bool Stream::receive() {
   const bool is_buffered = protocol_.is_buffered();
+  if (!is_buffered && py::BytesPool::kLends && last_read_ >= py::BytesPool::kLendFrom) {
+    return receive_directly();
+  }
   const Room room = is_buffered ? offer() : Room{loop().slab(), core::Loop::kSlabSize};
   if (room.data == nullptr) {
     return true;
@@ -178,11 +182,52 @@ bool Stream::receive() {
   }
   const int code = count < 0 ? errno : 0;
   release_buffer();
+  return not_received(code);
+}
+
+// The same into the object that the protocol gets, which is made as big as what came last; what is more goes beside it.
+bool Stream::receive_directly() {
+  py::BytesPool& pool = loop().received();
+  char* slab = loop().slab();
+  const py::BytesPool::Room room = slab != nullptr ? pool.lend(last_read_) : py::BytesPool::Room{};
+  if (room.data == nullptr) {
+    PyErr_Clear();
+    last_read_ = 0;
+    return receive();
+  }
+  iovec parts[] = {{room.data, room.size}, {slab, core::Loop::kSlabSize - std::min(room.size, core::Loop::kSlabSize)}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  ssize_t count;
+  do {
+    count = ::recvmsg(fd_, &message, MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  if (count <= 0) {
+    return not_received(count < 0 ? errno : 0);
+  }
+  const auto size = static_cast<std::size_t>(count);
+  last_read_ = static_cast<unsigned>(size);
+  if (size <= room.size) {
+    deliver(pool.lent(count));
+    return true;
+  }
+  py::Ref<> data = py::steal(PyBytes_FromStringAndSize(nullptr, count));
+  if (data) {
+    std::memcpy(PyBytes_AS_STRING(data.get()), room.data, room.size);
+    std::memcpy(PyBytes_AS_STRING(data.get()) + room.size, slab, size - room.size);
+  }
+  deliver(std::move(data));
+  return true;
+}
+
+// After a read that gave nothing, which is the end, or failed. False with an exception set that ends the run.
+bool Stream::not_received(int code) {
   if (code == EAGAIN || code == EWOULDBLOCK) {
     return true;
   }
   stop();
-  if (count == 0) {
+  if (code == 0) {
     ended();
     return true;
   }
@@ -230,9 +275,15 @@ void Stream::received(const char* data, std::size_t size) {
     }
     return;
   }
+  last_read_ = static_cast<unsigned>(size);
+  deliver(loop().received().make(data, static_cast<Py_ssize_t>(size)));
+}
+
+// data_received() of what was received; null with an exception set.
+void Stream::deliver(py::Ref<>&& data) {
   loop().count_callback();
-  py::Ref<> bytes = loop().received().make(data, static_cast<Py_ssize_t>(size));
-  if (!bytes || !protocol_.call(loop(), state.names.data_received, bytes.get())) {
+  py::Ref<> bytes = std::move(data);
+  if (!bytes || !protocol_.call(loop(), loop().state().names.data_received, bytes.get())) {
     protocol_failed("Fatal error: protocol.data_received() call failed.");
   }
 }

@@ -68,7 +68,10 @@ class Stream : public Duplex {
   };
   void readable();
   bool receive();
+  bool receive_directly();
+  bool not_received(int code);
   void received(const char* data, std::size_t size);
+  void deliver(py::Ref<>&& data);
   bool schedule_unread();
   void ended();
   Room offer();
@@ -103,6 +106,7 @@ class Stream : public Duplex {
   std::uint64_t write_turn_ = 0;
   unsigned turn_writes_ = 0;
   unsigned many_writes_ = 0;  // how often of late a turn had several writes
+  unsigned last_read_ = 0;    // bytes
   bool open_ = false;
   bool eof_ = false;
   bool writing_ = false;  // the kernel has refused some of what waits

@@ -104,12 +104,11 @@ inline constexpr bool kMayRefill = false;
 inline constexpr bool kMayRefill = true;
 #endif
 
-// Gives a bytes object that is the caller's alone another content, for which it has room: as when just made, its hash is
-// not known.
-inline void refill_bytes(PyObject* bytes, const char* data, Py_ssize_t size) {
+// Gives a bytes object that is the caller's alone another length, for which it has room, after its content was changed: as
+// when just made, its hash is not known.
+inline void resize_bytes(PyObject* bytes, Py_ssize_t size) {
   auto* object = reinterpret_cast<PyBytesObject*>(bytes);
   Py_SET_SIZE(object, size);
-  std::memcpy(object->ob_sval, data, static_cast<std::size_t>(size));
   object->ob_sval[size] = '\0';
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
