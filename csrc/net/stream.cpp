@@ -12,6 +12,7 @@
 
 #include "core/debug.h"
 #include "core/report.h"
+#include "net/stream_feed.h"
 #include "py/call.h"
 #include "py/mutant.h"
 
@@ -283,7 +284,9 @@ void Stream::received(const char* data, std::size_t size) {
 void Stream::deliver(py::Ref<>&& data) {
   loop().count_callback();
   py::Ref<> bytes = std::move(data);
-  if (!bytes || !protocol_.call(loop(), loop().state().names.data_received, bytes.get())) {
+  const Fed fed = bytes ? feed_stream_reader(loop(), protocol_.get(), bytes.get()) : Fed::failed;
+  if (fed == Fed::failed ||
+      (fed == Fed::no && !protocol_.call(loop(), loop().state().names.data_received, bytes.get()))) {
     protocol_failed("Fatal error: protocol.data_received() call failed.");
   }
 }
