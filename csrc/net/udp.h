@@ -93,6 +93,7 @@ class UDPTransport final : public Duplex {
   AddressCache addresses_;
   py::Ref<> address_;
   unsigned expected_ = 2;  // datagrams, as the last reads have been
+  unsigned singles_ = 0;   // how often one came alone
   bool connected_ = false;
   bool writing_ = false;  // watched for writing, which may outlast the backlog by an event
   bool in_poll_ = false;  // the protocol is called in the poll, not by a handle

@@ -28,7 +28,8 @@ PyObject* UDPTransport::sendto(PyObject* const* args, Py_ssize_t nargs, PyObject
     return nullptr;
   }
   if constexpr (!py::kSendsEmptyDatagrams) {
-    const int truth = PyObject_IsTrue(given[0]);
+    const int truth =
+        PyBytes_CheckExact(given[0]) ? static_cast<int>(PyBytes_GET_SIZE(given[0]) > 0) : PyObject_IsTrue(given[0]);
     if (truth <= 0) {
       return truth < 0 ? nullptr : Py_NewRef(Py_None);
     }
