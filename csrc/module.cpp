@@ -13,6 +13,7 @@
 #include "net/connection.h"
 #include "net/listener.h"
 #include "net/read_pipe.h"
+#include "net/stream_feed.h"
 #include "net/tcp.h"
 #include "net/udp.h"
 #include "net/unix.h"
@@ -119,6 +120,7 @@ bool add_types(PyObject* module, ModuleState* state) {
   state->listener_type = state->write_pipe_type != nullptr ? net::make_listener_type(module) : nullptr;
   state->process_type = state->listener_type != nullptr ? process::make_process_type(module) : nullptr;
   state->sock_call_type = state->process_type != nullptr ? core::make_sock_call_type(module) : nullptr;
+  net::remember_streams(state);
   return state->sock_call_type != nullptr && PyModule_AddType(module, state->sock_call_type) == 0 &&
          PyModule_AddType(module, state->loop_type) == 0 && PyModule_AddType(module, state->handle_type) == 0 &&
          PyModule_AddType(module, state->timer_type) == 0 && PyModule_AddType(module, state->tcp_transport_type) == 0 &&

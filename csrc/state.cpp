@@ -80,6 +80,10 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(own_call_soon);
   Py_VISIT(own_call_at);
   Py_VISIT(own_call_later);
+  for (PyObject* object : {stream_classes.data_received, stream_classes.stream_reader, stream_classes.getter,
+                           stream_classes.feed_data, stream_classes.wakeup_waiter}) {
+    Py_VISIT(object);
+  }
   Py_VISIT(stand_in_type);
   Py_VISIT(loop_type);
   Py_VISIT(handle_type);
@@ -115,6 +119,15 @@ void ModuleState::clear() {
   Py_CLEAR(own_call_soon);
   Py_CLEAR(own_call_at);
   Py_CLEAR(own_call_later);
+  stream_classes.known = false;
+  Py_CLEAR(stream_classes.data_received);
+  Py_CLEAR(stream_classes.stream_reader);
+  Py_CLEAR(stream_classes.getter);
+  Py_CLEAR(stream_classes.feed_data);
+  Py_CLEAR(stream_classes.wakeup_waiter);
+  for (PyObject*& code : stream_classes.codes) {
+    Py_CLEAR(code);
+  }
   Py_CLEAR(stand_in_type);
   Py_CLEAR(loop_type);
   Py_CLEAR(handle_type);

@@ -39,7 +39,14 @@ inline constexpr std::size_t kPipeLists = 256;
   X(_drained)                       \
   X(_exited)                        \
   X(_flush)                         \
+  X(_buffer)                        \
+  X(_eof)                           \
+  X(_limit)                         \
   X(_sendto_ready)                  \
+  X(_stream_reader)                 \
+  X(_stream_reader_wr)              \
+  X(_waiter)                        \
+  X(_wakeup_waiter)                 \
   X(_get_running_loop)              \
   X(_io_refs)                       \
   X(_noticed)                       \
@@ -70,6 +77,7 @@ inline constexpr std::size_t kPipeLists = 256;
   X(accept)                         \
   X(buffer_updated)                 \
   X(call_at)                        \
+  X(cancelled)                      \
   X(call_exception_handler)         \
   X(call_later)                     \
   X(call_soon)                      \
@@ -88,6 +96,7 @@ inline constexpr std::size_t kPipeLists = 256;
   X(error_received)                 \
   X(exc_info)                       \
   X(exception)                      \
+  X(feed_data)                      \
   X(fileno)                         \
   X(get_buffer)                     \
   X(get_extra_info)                 \
@@ -140,6 +149,8 @@ inline constexpr std::size_t kPipeLists = 256;
   X(datagram_transport, "asyncio.transports", "DatagramTransport")                  \
   X(selector_datagrams, "asyncio.selector_events", "_SelectorDatagramTransport")    \
   X(read_transport, "asyncio.transports", "ReadTransport")                          \
+  X(stream_reader, "asyncio.streams", "StreamReader")                               \
+  X(stream_reader_protocol, "asyncio.streams", "StreamReaderProtocol")              \
   X(transport_socket, "asyncio.trsock", "TransportSocket")                          \
   X(sendfile_mode, "asyncio.constants", "_SendfileMode")                            \
   X(sendfile_not_available, "asyncio.exceptions", "SendfileNotAvailableError")      \
@@ -161,6 +172,21 @@ struct SwitchInterval {
 struct PlainSocket {
   unsigned tag = 0;
   bool is_plain = false;
+};
+
+// The functions by which data comes into a StreamReader, as asyncio has them at import, with their codes; and whether the
+// classes had them in those versions (net/stream_feed).
+struct StreamClasses {
+  PyObject* data_received;
+  PyObject* stream_reader;  // a property
+  PyObject* getter;         // its function
+  PyObject* feed_data;
+  PyObject* wakeup_waiter;
+  PyObject* codes[4];
+  bool known;  // they do what we do in their place
+  bool is_plain;
+  unsigned protocol_tag;
+  unsigned reader_tag;
 };
 
 struct ModuleState {
@@ -208,6 +234,7 @@ struct ModuleState {
   SwitchInterval switch_interval;
   unsigned forks;  // how many forks of the program lie between its start and this process
   PlainSocket plain_socket;
+  StreamClasses stream_classes;
 
   // Fills names and imports; the types are module.cpp's business. False with an exception set.
   bool fill();

@@ -257,10 +257,9 @@ bool Loop::raise_leaving() {
 
 // ---- gathered writes
 
-void Loop::count_callback() {
-  ++turn_callbacks_;
-  if (!resources_.dirty.empty() && monotonic_ns() - dirty_since_ > kGatherNs) {
-    flush_writes();
+void Loop::flush_old_writes() {
+  if (monotonic_ns() - dirty_since_ > kGatherNs) {
+    flush_dirty();
   }
 }
 
@@ -271,17 +270,15 @@ void Loop::mark_dirty(Resource* resource) {
   resources_.dirty.push(resource);
 }
 
-void Loop::flush_writes() {
+void Loop::flush_dirty() {
   while (Resource* resource = resources_.dirty.pop()) {
     py::Ref<> alive = py::borrow(resource->object());
     resource->flush();
   }
 }
 
-char* Loop::slab() {
-  if (slab_ == nullptr) {
-    slab_ = static_cast<char*>(std::malloc(kSlabRoom));
-  }
+char* Loop::make_slab() {
+  slab_ = static_cast<char*>(std::malloc(kSlabRoom));
   return slab_;
 }
 

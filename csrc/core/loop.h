@@ -114,10 +114,19 @@ class Loop {
   // has been seen to write several times a turn.
   bool gathers(bool many_writes) const { return gather_writes_ && in_turn_ && (many_writes || busy()); }
   void mark_dirty(Resource* resource);
-  void flush_writes();
+  void flush_writes() {
+    if (!resources_.dirty.empty()) {
+      flush_dirty();
+    }
+  }
   std::uint64_t turn() const { return turns_; }
   // A libuv callback that runs user code counts as a callback of the turn.
-  void count_callback();
+  void count_callback() {
+    ++turn_callbacks_;
+    if (!resources_.dirty.empty()) {
+      flush_old_writes();
+    }
+  }
   // A system call that sent so many datagrams that waited.
   void count_datagrams(unsigned sent) {
     ++datagram_calls_;
@@ -125,7 +134,7 @@ class Loop {
   }
   // Memory to read into, the loop's one for all its transports. A stream uses the first kSlabSize bytes; batches of
   // datagrams all of it, of which the kernel commits what is written.
-  char* slab();
+  char* slab() { return slab_ != nullptr ? slab_ : make_slab(); }
   static constexpr std::size_t kSlabSize = 256 * 1024;
   static constexpr std::size_t kSlabRoom = 1024 * 1024;
   // What becomes of it in data_received().
@@ -136,8 +145,6 @@ class Loop {
   // Reports what callback() raised where it would run as a handle, for those that run in the poll. False with an
   // exception set.
   bool report_io(PyObject* callback, PyObject* context, PyObject* exc);
-  void closing_begins() { ++closing_; }
-  void closing_ends() { --closing_; }
 
   // ---- Python methods: life
   PyObject* run_forever();
@@ -215,11 +222,6 @@ class Loop {
   bool turn_once();
   bool poll();
   bool nothing_to_poll_for() const;
-  bool libuv_waits_to_run() const;
-  // Whether libuv has nothing to wait for, be it an event or a request: then the poll is ours.
-  bool libuv_is_idle();
-  // Asks without uv_run whether a poll that does not block would find anything, where the last one has found nothing.
-  bool has_nothing_for_libuv();
   bool poll_by_libuv();
   bool poll_directly();
   bool decide_to_block(long* ms);
@@ -228,6 +230,9 @@ class Loop {
   bool queue_due_timers();
   bool run_batch();
   bool absorb_later();
+  void flush_dirty();
+  void flush_old_writes();
+  char* make_slab();
   // Milliseconds until the first deadline, rounded up; 0 when it is due, -1 when there is none. False on error.
   bool wait_for_timers(long* ms);
   bool raise_leaving();
@@ -273,8 +278,6 @@ class Loop {
 
   static constexpr unsigned kHandful = 8;
   static constexpr unsigned kQuietTurns = 100;
-  // Handles of ours that are active all the time: prepare, check, async. Not idle and timer, which are for one poll.
-  static constexpr unsigned kOwnActive = 3;
   static constexpr std::int64_t kGatherNs = 200'000;
   static constexpr unsigned kRounds = 32;
   static constexpr std::int64_t kRoundsNs = 50'000;
@@ -314,7 +317,6 @@ class Loop {
   unsigned type_tag_ = 0;
   unsigned type_hooks_ = 0;
   unsigned instance_hooks_ = 0;
-  std::size_t closing_ = 0;  // handles whose on_close is to come
   std::int64_t dirty_since_ = 0;
   FileIdentity backend_file_;
   std::uint64_t timer_mark_ = 0;  // timers made in the poll are for the next turn
@@ -330,7 +332,6 @@ class Loop {
   bool may_block_ = false;
   bool woken_ = false;
   bool parked_directly_ = false;  // in a poll without libuv
-  bool last_poll_idle_ = false;
   bool bounded_ = false;
   bool gather_writes_ = true;
   bool foreign_ = false;  // a forked child's copy of its parent's loop, as long as its descriptors are the parent's too

@@ -1,6 +1,6 @@
 // The poll of a turn, and what goes with it: whether it may block, the timers' part in that, other threads' wake-ups, input
-// that is handed on. While a stream or a guest needs libuv, the poll is uv_run, in whose set our PollSet is one descriptor;
-// else we wait for the PollSet alone, which is one system call.
+// that is handed on. Where a guest has handles in libuv's loop, the poll is uv_run, in whose set our PollSet is one
+// descriptor; else we wait for the PollSet alone, which is one system call.
 // SPDX-License-Identifier: MIT
 #include <cerrno>
 #include <cmath>
@@ -13,25 +13,7 @@
 namespace uvpy::core {
 
 bool Loop::nothing_to_poll_for() const {
-  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !guests_.are_here();
-}
-
-// Whether libuv has queued something that only uv_run does: changes that the kernel is to be told of, callbacks.
-bool Loop::libuv_waits_to_run() const {
-  return closing_ != 0 || !resources_.changed.empty() || guests_.are_here() || uv_backend_timeout(&uv_) == 0;
-}
-
-bool Loop::libuv_is_idle() {
-  // The timer may have been left by a poll that something else ended.
-  const unsigned ours = kOwnActive + (watchers_.is_armed() ? 1U : 0U) + (uv_is_active(timer_.base()) != 0 ? 1U : 0U);
-  return uv_.active_handles == ours && uv_.active_reqs.count == 0 && !libuv_waits_to_run();
-}
-
-bool Loop::has_nothing_for_libuv() {
-  if (may_block_ || !last_poll_idle_ || libuv_waits_to_run() || watchers_.needs_arming()) {
-    return false;
-  }
-  return PollSet::is_idle(uv_backend_fd(&uv_));
+  return watchers_.foreign() == 0 && resources_.count() == 0 && !guests_.are_here();
 }
 
 bool Loop::poll() {
@@ -62,7 +44,7 @@ bool Loop::poll() {
     ++polls_skipped_;
   } else {
     ++polls_;
-    if (!(libuv_is_idle() ? poll_directly() : poll_by_libuv())) {
+    if (!(guests_.are_here() ? poll_by_libuv() : poll_directly())) {
       return false;
     }
     hand_on();
@@ -101,9 +83,6 @@ int Loop::leaves_poll_out() {
 }
 
 bool Loop::poll_by_libuv() {
-  if (has_nothing_for_libuv()) {
-    return true;
-  }
   if (!has_backend()) {
     // Somebody closed it: an error, as asyncio has it, where libuv would end the process.
     py::raise_os_error(EBADF);
@@ -116,23 +95,19 @@ bool Loop::poll_by_libuv() {
       return false;
     }
   }
-  const std::size_t before = ready_.size() + turn_callbacks_;
   in_poll_ = true;
   uv_run(&uv_, may_block_ ? UV_RUN_ONCE : UV_RUN_NOWAIT);
   gil_.take();
-  if (guests_.are_here()) {
-    Guests::after_poll(*this);
-  }
+  Guests::after_poll(*this);
   in_poll_ = false;
-  last_poll_idle_ = ready_.size() + turn_callbacks_ == before;
   return true;
 }
 
 bool Loop::poll_directly() {
   in_poll_ = true;
   long ms = 0;
-  flush_writes();
   const bool blocks = may_block_ && decide_to_block(&ms);
+  flush_writes();
   if (blocks) {
     parked_directly_ = true;
     gil_.give();
@@ -204,13 +179,8 @@ bool Loop::is_timer_due() {
 void Loop::on_prepare(uv_prepare_t* handle) { uv::owner_of<Loop>(handle)->before_poll(); }
 
 void Loop::before_poll() {
-  // Write callbacks that ran earlier in uv_run may have written, and filled the ring.
+  // A guest's callbacks that ran earlier in uv_run may have written, and filled the ring.
   flush_writes();
-  while (Resource* resource = resources_.changed.pop()) {
-    // libuv aborts the process when the kernel refuses a change because somebody has closed the descriptor.
-    py::Ref<> alive = py::borrow(resource->object());
-    resource->check_descriptor();
-  }
   if (!may_block_) {
     return;
   }

@@ -11,7 +11,6 @@
 #include <utility>
 
 #ifdef __linux__
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #else
@@ -67,12 +66,6 @@ void PollSet::wake() const {
   static_cast<void>(!::write(wake_, &one, sizeof one));
 }
 
-bool PollSet::is_idle(int set) {
-  // poll() leaves even what is told once, by its edge, for the next epoll_wait().
-  pollfd asked{.fd = set, .events = POLLIN, .revents = 0};
-  return ::poll(&asked, 1, 0) == 0;
-}
-
 int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool* anew) {
   epoll_event event{};
   event.data.u64 = static_cast<std::uint64_t>(tag) << 32 | static_cast<unsigned>(fd);
@@ -125,8 +118,6 @@ void PollSet::wake() const {
   EV_SET(&change, 0, EVFILT_USER, 0, NOTE_TRIGGER, 0, nullptr);
   kevent(fd_, &change, 1, nullptr, 0, nullptr);
 }
-
-bool PollSet::is_idle(int) { return false; }
 
 int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*) {
   // A filter each; adding one that is there changes nothing, deleting one that is gone is ENOENT and fine.

@@ -38,8 +38,6 @@ class PollSet {
   // errno. An event of descriptor -1 is a call of wake(), which ends a wait that goes on or the next one; from any thread.
   int wait(PollEvent* events, int room, long ms) const;
   void wake() const;
-  // Whether a set, be it one of libuv's, has no event. Takes none away. False also where it is no set, or cannot be asked.
-  static bool is_idle(int set);
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }

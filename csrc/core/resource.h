@@ -33,8 +33,6 @@ class Resource {
   virtual void flush() {}
   // Hands on one piece of the input that it has taken from the kernel and holds (Loop::hold_input).
   virtual void hand_on() {}
-  // Before a poll in which libuv tells the kernel of a change: whether the descriptor is still the one that was opened.
-  virtual void check_descriptor() {}
   // For Loop._debug_handles: a new dict of what there is of "kind" (which must be there), "fd", "peer", "state" (default
   // "open"), "waiting" (bytes, default 0) and more of its own; or null with an exception set. Age and creator are added.
   virtual PyObject* describe() const = 0;
@@ -52,8 +50,8 @@ class Resource {
   Resource* previous_ = nullptr;
   Resource* next_ = nullptr;
   friend class ResourceQueue;
-  Resource* next_queued_[3] = {};
-  bool queued_[3] = {};
+  Resource* next_queued_[2] = {};
+  bool queued_[2] = {};
   std::uint64_t round_ = 0;
   double since_ = 0;
   py::Ref<> creator_;  // a traceback.StackSummary, which refers to nothing of ours
@@ -63,7 +61,7 @@ class Resource {
   unsigned forks_ = 0;  // ModuleState::forks when it was listed
 };
 
-// A queue of resources, each in it once at most; kind 0, 1 or 2 names the fields of Resource that it uses.
+// A queue of resources, each in it once at most; kind 0 or 1 names the fields of Resource that it uses.
 class ResourceQueue {
  public:
   explicit ResourceQueue(unsigned kind) : kind_(kind) {}
@@ -123,7 +121,6 @@ class Resources {
       return;
     }
     dirty.remove(resource);
-    changed.remove(resource);
     holding.remove(resource);
     resource->listed_ = false;
     unlink(resource, resource->ended_ ? ended_ : first_);
@@ -183,8 +180,7 @@ class Resources {
   }
 
   ResourceQueue dirty{0};    // with gathered writes, in the order of their first one
-  ResourceQueue holding{2};  // that hold input
-  ResourceQueue changed{1};  // for which libuv will tell the kernel something before the next poll
+  ResourceQueue holding{1};  // that hold input
 
  private:
   static void link(Resource* resource, Resource*& first) {

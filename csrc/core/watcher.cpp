@@ -280,13 +280,19 @@ void Watchers::on_poll(uv_poll_t* handle, int, int) {
 }
 
 void Watchers::dispatch(Loop& loop, const PollEvent* events, int count) {
-  // As many at once as are watched, which is what asyncio asks for; more rounds only when that is more than fits.
-  std::size_t rounds = (foreign_ + kept_) / kRoom;
   for (int i = 0; i < count; ++i) {
     dispatch_one(loop, events[i]);
   }
+  if (count == kRoom) {
+    dispatch_more(loop);
+  }
+}
+
+// As many at once as are watched, which is what asyncio asks for; more rounds only when that is more than fits.
+void Watchers::dispatch_more(Loop& loop) {
+  std::size_t rounds = (foreign_ + kept_) / kRoom;
   PollEvent more[kRoom];
-  while (count == kRoom && rounds-- > 0) {
+  for (int count = kRoom; count == kRoom && rounds > 0; --rounds) {
     count = wait(more, 0);
     for (int i = 0; i < count; ++i) {
       dispatch_one(loop, more[i]);
@@ -299,7 +305,17 @@ void Watchers::dispatch_one(Loop& loop, const PollEvent& event) {
   // What a native owner or a transport's handle calls may change the table, and close the file and open another under its
   // number: the event is then of a file that is not this number's any more. Nothing is kept across the calls.
   const auto is_meant = [&] { return at < table_.capacity() && table_[at].tag == event.tag; };
-  if (is_meant() && (event.ready & table_[at].sides) != 0) {
+  if (!is_meant()) {
+    return;
+  }
+  if (const Watch& watch = table_[at]; watch.reader == nullptr && watch.writer == nullptr && watch.kept == nullptr) {
+    // A transport's, mostly: it alone is called.
+    if (const unsigned ready = event.ready & watch.sides; ready != 0) {
+      watch.ready(watch.owner, ready);
+    }
+    return;
+  }
+  if ((event.ready & table_[at].sides) != 0) {
     table_[at].ready(table_[at].owner, event.ready & table_[at].sides);
   }
   if (is_meant() && (event.ready & kReadable) != 0) {

@@ -65,7 +65,6 @@ class Watchers {
   // Lets libuv watch the set; to be called in the loop's thread before a poll. An errno, or 0.
   int arm(Loop& loop);
   bool needs_arming() const { return used_ && poll_.state() == uv::State::idle; }
-  bool is_armed() const { return poll_.state() == uv::State::open; }
   // Waits for the set itself, `ms` milliseconds at most or without end (-1): how many events there are, or a negated errno.
   static constexpr int kRoom = 256;
   int wait(PollEvent* events, long ms) const { return set_.wait(events, kRoom, ms); }
@@ -118,6 +117,7 @@ class Watchers {
   void settle(Loop& loop, int fd, bool was_taken);
   py::Ref<> drop_kept(Watch& watch);
   int tell_kernel(Loop& loop, int fd, Watch& next, bool* anew);
+  void dispatch_more(Loop& loop);
   void dispatch_one(Loop& loop, const PollEvent& event);
   void queue(Loop& loop, int fd, unsigned side, PyObject* handle);
   static void on_poll(uv_poll_t* handle, int status, int events);

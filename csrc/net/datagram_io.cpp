@@ -27,11 +27,32 @@ int send_datagram(int fd, const char* data, std::size_t size, RawAddress* to) {
   return sent < 0 ? errno : 0;
 }
 
+namespace {
+
+int receive_one(int fd, char* slot, std::size_t room, Received* one) {
+  ssize_t got;
+  do {
+    one->from.size = sizeof one->from.storage;
+    got = ::recvfrom(fd, slot, room, MSG_DONTWAIT, one->from.get(), &one->from.size);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    return -errno;
+  }
+  one->data = slot;
+  one->size = static_cast<std::size_t>(got);
+  return 1;
+}
+
+}  // namespace
+
 #ifdef __linux__
 
 int receive_datagrams(int fd, char* slots, std::size_t slot, Received* received, unsigned count) {
   if constexpr (py::mutant("datagrams-received-singly")) {
     count = 1;
+  }
+  if (count == 1) {
+    return receive_one(fd, slots, slot, received);  // a seventh less than a recvmmsg of one
   }
   mmsghdr headers[kDatagramsAtOnce];
   iovec vectors[kDatagramsAtOnce];
@@ -81,18 +102,7 @@ int send_datagrams(int fd, Outgoing* outgoing, unsigned count) {
 #else
 
 int receive_datagrams(int fd, char* slots, std::size_t slot, Received* received, unsigned) {
-  Received& one = received[0];
-  ssize_t got;
-  do {
-    one.from.size = sizeof one.from.storage;
-    got = ::recvfrom(fd, slots, slot, MSG_DONTWAIT, one.from.get(), &one.from.size);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) {
-    return -errno;
-  }
-  one.data = slots;
-  one.size = static_cast<std::size_t>(got);
-  return 1;
+  return receive_one(fd, slots, slot, received);
 }
 
 int send_datagrams(int fd, Outgoing* outgoing, unsigned) {

@@ -1,12 +1,9 @@
-// SocketStream: what the streams over connected sockets share, whatever libuv calls their handle: taking a descriptor over
-// from a Python socket or from accept, giving it back once, and the Python type. TCPTransport and UnixTransport are two
+// SocketStream: what the types of streams over connected sockets share: taking a descriptor over from a Python socket or
+// from accept, and the Python type. TCPTransport and UnixTransport are two
 // lines each beside it. They are asyncio.Transports by type: they derive, in C, from asyncio's _FlowControlMixin, which
 // the sendfile fallback demands.
 // SPDX-License-Identifier: MIT
 #pragma once
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cstddef>
 
@@ -15,7 +12,6 @@
 #include "net/stream.h"
 #include "net/transport_type.h"
 #include "py/call.h"
-#include "uv/handle.h"
 
 namespace uvpy::net {
 
@@ -34,23 +30,8 @@ struct Connection {
   const RawAddress* peer = nullptr;
 };
 
-// libuv opens a spare descriptor with a loop's first stream, for the accept that we do not use. A value that is neither a
-// descriptor nor "none" keeps it from that while a stream is made.
-class SpareDescriptorOff {
- public:
-  explicit SpareDescriptorOff(uv_loop_t* loop) : loop_(loop), before_(loop->emfile_fd) { loop->emfile_fd = -2; }
-  SpareDescriptorOff(const SpareDescriptorOff&) = delete;
-  SpareDescriptorOff& operator=(const SpareDescriptorOff&) = delete;
-  ~SpareDescriptorOff() { loop_->emfile_fd = before_; }
-
- private:
-  uv_loop_t* loop_;
-  int before_;
-};
-
-// Self is the final class; Raw its libuv handle. Self has kName and kKind, and static init(uv_loop, handle), open(handle,
-// fd) and tune(fd).
-template <class Self, class Raw>
+// Self is the final class. It has kName and kKind, and static tune(fd).
+template <class Self>
 class SocketStream : public Stream {
  public:
   static constexpr bool kWeakrefs = true;
@@ -67,10 +48,6 @@ class SocketStream : public Stream {
     return self;
   }
 
-  void leak() final {
-    handle_.leak();
-    lost_ = true;  // its finalizer has nothing to close, and nobody to tell
-  }
   PyObject* describe() const final { return describe_as(Self::kKind); }
   PyObject* repr() { return repr_with(Self::kName); }
   void finalize() { warn_unclosed(); }
@@ -79,25 +56,6 @@ class SocketStream : public Stream {
 
  protected:
   ~SocketStream() = default;
-  uv_stream_t* stream() final { return reinterpret_cast<uv_stream_t*>(handle_.get()); }
-  bool stream_is_open() const final { return handle_.is_open(); }
-
-  bool release_descriptor() final {
-    if (!handle_.is_open()) {
-      return true;
-    }
-    if (!is_our_descriptor()) {
-      forget_descriptor();
-      return true;
-    }
-    loop().watchers().set_transport(fd_, nullptr);
-    detach_socket();
-    begin_close();
-    if (fd_ <= STDERR_FILENO) {
-      ::close(fd_);  // libuv leaves 0 to 2 open
-    }
-    return true;
-  }
 
  private:
   bool take_over(core::Loop& loop, PyObject* self, const Connection& connection) {
@@ -109,19 +67,7 @@ class SocketStream : public Stream {
     if (connection.context != nullptr) {
       context_ = py::borrow(connection.context);
     }
-    const uv::Status made = Self::init(loop.uv(), handle_.get());
-    if (!made.ok()) {
-      core::raise_uv_error(made);
-      return false;
-    }
-    handle_.opened(static_cast<Stream*>(this));
-    loop.resources().add(this);
-    const uv::Status opened = Self::open(handle_.get(), fd_);
-    if (!opened.ok()) {
-      begin_close();
-      core::raise_uv_error(opened);
-      return false;
-    }
+    opened();
     keep_addresses(connection.own, connection.peer);
     if (!connection.tuned) {
       Self::tune(fd_);
@@ -135,64 +81,14 @@ class SocketStream : public Stream {
     return false;
   }
 
-  // The caller keeps the descriptor after a failure. libuv has not begun to watch it: it forgets the number, and closes
-  // a handle without one.
+  // The caller keeps the descriptor after a failure.
   void give_back() {
     lost_ = true;
     closing_ = true;
     ++conn_lost_;
-    loop().watchers().set_transport(fd_, nullptr);
-    release_socket();
+    give_up_descriptor();
     sock_.reset();
-    handle_.get()->io_watcher.fd = -1;
-    begin_close();
   }
-
-  void begin_close() {
-    loop().resources().hold(this);
-    loop().closing_begins();
-    handle_.close(&SocketStream::on_close);
-  }
-
-  void leave_descriptor() final {
-    if (!sock_ || !is_our_descriptor()) {
-      release_descriptor();
-    } else if (handle_.is_open()) {
-      loop().watchers().set_transport(fd_, nullptr);
-      close_around();
-      release_socket();
-    }
-  }
-
-  // The number means another file by now, or none.
-  void forget_descriptor() final {
-    loop().watchers().set_transport(fd_, nullptr);
-    detach_socket();
-    close_around();
-  }
-
-  // Closes the handle and lets the number keep what it means: libuv closes it, so a copy is put back.
-  void close_around() {
-    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    const int flags = fcntl(fd_, F_GETFD);
-    begin_close();
-    if (copy >= 0) {
-      dup2(copy, fd_);
-      fcntl(fd_, F_SETFD, flags);
-      ::close(copy);
-    }
-  }
-
-  static void on_close(uv_handle_t* handle) {
-    auto* self = static_cast<SocketStream*>(uv::owner_of<Stream>(handle));
-    core::Loop& loop = self->loop();
-    loop.gil().take();
-    self->handle_.closed();
-    loop.closing_ends();
-    loop.resources().remove(self);  // the last act: this may be the last reference
-  }
-
-  uv::Handle<Raw> handle_;
 };
 
 // What the stream types have beyond every transport's rows, for a boxed class T.

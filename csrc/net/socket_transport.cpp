@@ -136,7 +136,7 @@ bool SocketTransport::hold_socket() {
 
 void SocketTransport::detach_socket() {
   if (sock_) {
-    // libuv closes the descriptor; the Python socket must not do so a second time.
+    // The transport closes the descriptor; the Python socket must not do so a second time.
     py::SavedError error;
     const ModuleState& state = loop().state();
     if (!py::call_method(sock_.get(), state.names.detach) || (held_ && !add_to_io_refs(state, sock_.get(), -1))) {

@@ -50,8 +50,6 @@ class SocketTransport : public Transport {
   void release_socket();
   // Whether the number still means the socket that was opened; somebody may have closed it, and opened another file.
   bool is_our_descriptor() const { return file_.is(fd_); }
-  // Gives libuv's handle up without closing what the number means now.
-  virtual void forget_descriptor() = 0;
 
   PyObject* describe_as(const char* kind) const;
   int visit_socket(visitproc visit, void* arg) const;

@@ -3,6 +3,8 @@
 #include "net/stream.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +12,7 @@
 
 #include "core/debug.h"
 #include "core/report.h"
+#include "net/stream_feed.h"
 #include "py/call.h"
 #include "py/mutant.h"
 
@@ -26,16 +29,46 @@ void Stream::settle_hold() {
   }
 }
 
+// Tells the watchers what is wanted now. False with OSError set.
+bool Stream::watch() {
+  const unsigned sides = (reading_ ? core::kReadable : 0U) | (writing_ ? core::kWritable : 0U);
+  core::Loop& on = loop();
+  int error = 0;
+  if (sides == 0) {
+    on.watchers().remove_native(on, fd_, this);
+  } else if (open_ && !loop_ended_) {
+    error = on.watchers().watch_native(on, fd_, sides, &Stream::on_ready, this);
+  }
+  if (error != 0) {
+    py::raise_os_error(error);
+  }
+  return error == 0;
+}
+
+// Before the kernel is told to watch: whether the number still means our socket. Where somebody has closed it, what has it
+// by now is not to be read or written to; the connection is lost.
+bool Stream::has_descriptor() {
+  if (open_ && !is_our_descriptor()) {
+    detach_socket();
+    give_up_descriptor();
+    if (!fatal_os_error(py::os_error(EBADF), "Fatal error: the descriptor was closed behind the transport's back")) {
+      loop().leave_with_error();
+    }
+  }
+  return open_;
+}
+
 bool Stream::start() {
-  stop_pending_ = false;
-  if (!reading_ && stream_is_open()) {
-    const uv::Status started = uv_read_start(stream(), &Stream::on_alloc, &Stream::on_read);
-    if (!started.ok()) {
-      return fatal_os_error(core::uv_error(started), "Fatal read error on socket transport");
+  if (!reading_) {
+    if (!has_descriptor()) {
+      return true;
     }
     reading_ = true;
+    if (!watch()) {
+      reading_ = false;
+      return false;
+    }
     settle_hold();
-    loop().resources().changed.push(this);
   }
   // A reader that somebody has on the descriptor is replaced, as asyncio's transports replace it.
   return loop().watchers().remove(loop(), fd_, core::kReadable) >= 0;
@@ -47,23 +80,13 @@ void Stream::start_again() {
   }
 }
 
+// The kernel goes on watching until it has something: who pauses and resumes in between costs no system call.
 void Stream::stop() {
-  if (!reading_) {
-    return;
-  }
-  if (in_alloc_) {
-    // libuv calls read_cb right after alloc_cb without looking again: it must still be there.
-    stop_pending_ = true;
-    return;
-  }
-  reading_ = false;
-  stop_pending_ = false;
-  if (stream_is_open()) {
-    uv_read_stop(stream());
-    if (writing_) {
-      loop().resources().changed.push(this);  // the kernel hears of it at the next poll
+  if (reading_) {
+    reading_ = false;
+    if (open_) {
+      settle_hold();
     }
-    settle_hold();
   }
 }
 
@@ -76,7 +99,7 @@ PyObject* Stream::start_reading() {
     if (!start()) {
       return nullptr;
     }
-  } else if (stream_is_open()) {
+  } else if (open_) {
     settle_hold();
   }
   Py_RETURN_NONE;
@@ -84,38 +107,38 @@ PyObject* Stream::start_reading() {
 
 // ---- a byte in
 
-void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buf) {
-  auto* self = uv::owner_of<Stream>(handle);
-  self->loop().gil().take();
-  *buf = uv_buf_init(nullptr, 0);
-  // One read a turn, as asyncio: libuv would go on while the buffer is filled. Refused a buffer it comes back with
-  // UV_ENOBUFS and leaves the rest for the next poll, at no system call. So it is when the run is to be left.
-  if (self->read_turn_ == self->loop().turn() || self->paused_ || self->closing_ || self->unread_ ||
-      self->loop().is_leaving() || self->loop().is_foreign()) {
-    return;
+void Stream::on_ready(void* owner, unsigned ready) {
+  auto* self = static_cast<Stream*>(owner);
+  py::Ref<> alive = py::borrow(self->self_);
+  // In asyncio's order: the reader first.
+  if ((ready & core::kReadable) != 0) {
+    self->readable();
   }
-  self->read_turn_ = self->loop().turn();
-  if (self->loop().must_queue_io()) {
-    self->queue_read();
-    return;
+  if ((ready & core::kWritable) != 0 && self->writing_) {
+    self->writable();
   }
-  if (!self->protocol_.is_buffered()) {
-    if (char* slab = self->loop().slab()) {
-      *buf = uv_buf_init(slab, core::Loop::kSlabSize);
+}
+
+void Stream::readable() {
+  core::Loop& on = loop();
+  if (!reading_) {
+    if (!watch()) {
+      PyErr_Clear();  // the descriptor has gone: what is done with it next will say so
     }
     return;
   }
-  py::Ref<> alive = py::borrow(self->self_);
-  py::ContextScope scope(self->read_context_.get());
-  if (scope.entered()) {
-    self->offer(buf);
-  } else {
-    self->loop().leave_with_error();
+  // One read a turn, as asyncio. What is not read now the next poll finds again, or the next run.
+  if (read_turn_ == on.turn() || paused_ || closing_ || unread_ || on.is_leaving() || on.is_foreign()) {
+    return;
   }
-  if (self->loop().is_foreign()) {
-    // get_buffer() forked, and this is the child: the bytes are the parent's.
-    self->release_buffer();
-    *buf = uv_buf_init(nullptr, 0);
+  read_turn_ = on.turn();
+  if (on.must_queue_io()) {
+    queue_read();
+    return;
+  }
+  py::ContextScope scope(read_context_.get());
+  if (!scope.entered() || !receive()) {
+    on.leave_with_error();
   }
 }
 
@@ -126,45 +149,90 @@ void Stream::queue_read() {
   }
 }
 
-// A read in its turn: what on_alloc and on_read do in the poll, by our own recv.
+// A read in its turn.
 PyObject* Stream::read_ready() {
   if (!reading_ || paused_ || closing_ || unread_ || loop().is_foreign()) {
     Py_RETURN_NONE;
   }
   py::Ref<> alive = py::borrow(self_);
-  uv_buf_t buf = uv_buf_init(nullptr, 0);
-  if (protocol_.is_buffered()) {
-    offer(&buf);
-    if (stop_pending_) {
-      stop();
-    }
-  } else if (char* slab = loop().slab()) {
-    buf = uv_buf_init(slab, core::Loop::kSlabSize);
+  return receive() ? Py_NewRef(Py_None) : nullptr;
+}
+
+// What asyncio does when its reader is ready. False with an exception set that ends the run.
+bool Stream::receive() {
+  const bool is_buffered = protocol_.is_buffered();
+  if (!is_buffered && py::BytesPool::kLends && last_read_ >= py::BytesPool::kLendFrom) {
+    return receive_directly();
   }
-  if (buf.base == nullptr || loop().is_foreign()) {
+  const Room room = is_buffered ? offer() : Room{loop().slab(), core::Loop::kSlabSize};
+  if (room.data == nullptr) {
+    return true;
+  }
+  if (is_buffered && loop().is_foreign()) {
+    // get_buffer() forked, and this is the child: the bytes are the parent's.
     release_buffer();
-    Py_RETURN_NONE;
+    return true;
   }
   ssize_t count;
   do {
-    count = ::recv(fd_, buf.base, buf.len, MSG_DONTWAIT);
+    count = ::recv(fd_, room.data, room.size, MSG_DONTWAIT);
   } while (count < 0 && errno == EINTR);
-  const int code = count < 0 ? errno : 0;
-  if (count > 0) {
-    received(count, &buf);
-    Py_RETURN_NONE;
+  if (count > 0) [[likely]] {
+    received(room.data, static_cast<std::size_t>(count));
+    return true;
   }
+  const int code = count < 0 ? errno : 0;
   release_buffer();
+  return not_received(code);
+}
+
+// The same into the object that the protocol gets, which is made as big as what came last; what is more goes beside it.
+bool Stream::receive_directly() {
+  py::BytesPool& pool = loop().received();
+  char* slab = loop().slab();
+  const py::BytesPool::Room room = slab != nullptr ? pool.lend(last_read_) : py::BytesPool::Room{};
+  if (room.data == nullptr) {
+    PyErr_Clear();
+    last_read_ = 0;
+    return receive();
+  }
+  iovec parts[] = {{room.data, room.size}, {slab, core::Loop::kSlabSize - std::min(room.size, core::Loop::kSlabSize)}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  ssize_t count;
+  do {
+    count = ::recvmsg(fd_, &message, MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  if (count <= 0) {
+    return not_received(count < 0 ? errno : 0);
+  }
+  const auto size = static_cast<std::size_t>(count);
+  last_read_ = static_cast<unsigned>(size);
+  if (size <= room.size) {
+    deliver(pool.lent(count));
+    return true;
+  }
+  py::Ref<> data = py::steal(PyBytes_FromStringAndSize(nullptr, count));
+  if (data) {
+    std::memcpy(PyBytes_AS_STRING(data.get()), room.data, room.size);
+    std::memcpy(PyBytes_AS_STRING(data.get()) + room.size, slab, size - room.size);
+  }
+  deliver(std::move(data));
+  return true;
+}
+
+// After a read that gave nothing, which is the end, or failed. False with an exception set that ends the run.
+bool Stream::not_received(int code) {
   if (code == EAGAIN || code == EWOULDBLOCK) {
-    Py_RETURN_NONE;
+    return true;
   }
   stop();
-  if (count == 0) {
+  if (code == 0) {
     ended();
-  } else if (!fatal_os_error(py::os_error(code), "Fatal read error on socket transport")) {
-    return nullptr;
+    return true;
   }
-  Py_RETURN_NONE;
+  return fatal_os_error(py::os_error(code), "Fatal read error on socket transport");
 }
 
 void Stream::release_buffer() {
@@ -174,9 +242,8 @@ void Stream::release_buffer() {
 }
 
 // The buffer of a BufferedProtocol; none where it has failed.
-void Stream::offer(uv_buf_t* buf) {
+Stream::Room Stream::offer() {
   const ModuleState& state = loop().state();
-  in_alloc_ = true;
   loop().count_callback();
   py::Ref<> hint = py::steal(PyLong_FromLong(-1));
   py::Ref<> given = hint ? protocol_.call(loop(), state.names.get_buffer, hint.get()) : py::Ref<>();
@@ -192,81 +259,34 @@ void Stream::offer(uv_buf_t* buf) {
     ok = false;
   }
   if (ok) {
-    // A view of more than libuv's length type is read in parts.
-    const Py_ssize_t size = std::min<Py_ssize_t>(read_buffer_->size(), 1 << 30);
-    *buf = uv_buf_init(read_buffer_->data(), static_cast<unsigned>(size));
-  } else {
-    release_buffer();
-    protocol_failed("Fatal error: protocol.get_buffer() call failed.");
+    return {read_buffer_->data(), static_cast<std::size_t>(read_buffer_->size())};
   }
-  in_alloc_ = false;
+  release_buffer();
+  protocol_failed("Fatal error: protocol.get_buffer() call failed.");
+  return {};
 }
 
-void Stream::on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf) {
-  auto* self = uv::owner_of<Stream>(handle);
-  self->loop().gil().take();
-  py::Ref<> alive = py::borrow(self->self_);
-  if (self->stop_pending_) {
-    self->stop();
-  }
-  if (count == UV_ENOBUFS || count == 0) {
-    self->release_buffer();
-    return;
-  }
-  if (count == UV_EOF && (buf == nullptr || buf->base == nullptr)) {
-    // libuv concludes the end from a hang-up after a short read; a reset looks the same. Ask the kernel.
-    char byte;
-    const ssize_t got = ::recv(self->fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got > 0) {
-      // There is more: go on reading it.
-      self->reading_ = false;
-      self->start_again();
-      return;
-    }
-    if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-      count = -errno;
-    }
-  }
-  py::ContextScope scope(self->read_context_.get());
-  if (!scope.entered()) {
-    self->loop().leave_with_error();
-    return;
-  }
-  if (count > 0) {
-    self->received(count, buf);
-    return;
-  }
-  self->release_buffer();
-  // At the end and after an error libuv has stopped reading by itself.
-  self->reading_ = false;
-  if (self->writing_) {
-    self->loop().resources().changed.push(self);
-  }
-  if (self->closing_) {
-    return;
-  }
-  if (count == UV_EOF) {
-    self->ended();
-  } else {
-    if (!self->fatal_os_error(core::uv_error(static_cast<int>(count)), "Fatal read error on socket transport")) {
-      self->loop().leave_with_error();
-    }
-  }
-}
-
-void Stream::received(ssize_t count, const uv_buf_t* buf) {
+void Stream::received(const char* data, std::size_t size) {
   const ModuleState& state = loop().state();
   if (read_buffer_ && read_buffer_->held()) {
     read_buffer_->release();
-    py::Ref<> size = py::steal(PyLong_FromSsize_t(count));
-    if (!size || !protocol_.call(loop(), state.names.buffer_updated, size.get())) {
+    py::Ref<> count = py::steal(PyLong_FromSize_t(size));
+    if (!count || !protocol_.call(loop(), state.names.buffer_updated, count.get())) {
       protocol_failed("Fatal error: protocol.buffer_updated() call failed.");
     }
     return;
   }
+  last_read_ = static_cast<unsigned>(size);
+  deliver(loop().received().make(data, static_cast<Py_ssize_t>(size)));
+}
+
+// data_received() of what was received; null with an exception set.
+void Stream::deliver(py::Ref<>&& data) {
   loop().count_callback();
-  py::Ref<> data = loop().received().make(buf->base, count);
-  if (!data || !protocol_.call(loop(), state.names.data_received, data.get())) {
+  py::Ref<> bytes = std::move(data);
+  const Fed fed = bytes ? feed_stream_reader(loop(), protocol_.get(), bytes.get()) : Fed::failed;
+  if (fed == Fed::failed ||
+      (fed == Fed::no && !protocol_.call(loop(), loop().state().names.data_received, bytes.get()))) {
     protocol_failed("Fatal error: protocol.data_received() call failed.");
   }
 }
@@ -296,14 +316,13 @@ PyObject* Stream::deliver_unread() {
     Py_RETURN_NONE;
   }
   // A BufferedProtocol takes as much as its buffer has room for; the rest comes in another turn.
-  uv_buf_t buf = uv_buf_init(nullptr, 0);
-  offer(&buf);
-  if (buf.base == nullptr) {
+  const Room room = offer();
+  if (room.data == nullptr) {
     Py_RETURN_NONE;
   }
   const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(data.get()));
-  const std::size_t part = std::min(size, static_cast<std::size_t>(buf.len));
-  std::memcpy(buf.base, PyBytes_AS_STRING(data.get()), part);
+  const std::size_t part = std::min(size, room.size);
+  std::memcpy(room.data, PyBytes_AS_STRING(data.get()), part);
   if (part < size) {
     unread_ = py::steal(
         PyBytes_FromStringAndSize(PyBytes_AS_STRING(data.get()) + part, static_cast<Py_ssize_t>(size - part)));
@@ -311,7 +330,7 @@ PyObject* Stream::deliver_unread() {
       return nullptr;
     }
   }
-  received(static_cast<ssize_t>(part), &buf);
+  received(room.data, part);
   Py_RETURN_NONE;
 }
 
@@ -341,22 +360,57 @@ void Stream::ended() {
     }
   } else {
     stop();  // a pause and resume in eof_received() has begun to read again
-    if (stream_is_open()) {
-      settle_hold();
+    if (!watch()) {
+      PyErr_Clear();
     }
   }
 }
 
 // ---- ending
 
-void Stream::check_descriptor() {
-  if (stream_is_open() && !is_our_descriptor()) {
-    py::Ref<> exc = py::os_error(EBADF);
-    forget_descriptor();
-    if (!fatal_os_error(std::move(exc), "Fatal error: the descriptor was closed behind the transport's back")) {
-      loop().leave_with_error();
-    }
+void Stream::opened() {
+  open_ = true;
+  loop().resources().add(this);
+}
+
+// The last act of whoever calls it: this may be the last reference.
+void Stream::give_up_descriptor() {
+  open_ = false;
+  core::Loop& on = loop();
+  on.watchers().remove_native(on, fd_, this);
+  if (on.watchers().transport(fd_) == self_) {
+    on.watchers().set_transport(fd_, nullptr);
   }
+  release_socket();
+  on.resources().remove(this);
+}
+
+bool Stream::release_descriptor() {
+  if (open_) {
+    // Before it is closed: a file that others share would stay in the kernel's set.
+    loop().watchers().remove_native(loop(), fd_, this);
+    const bool is_ours = is_our_descriptor();
+    detach_socket();
+    if (is_ours) {
+      ::close(fd_);
+    }
+    give_up_descriptor();
+  }
+  return true;
+}
+
+// A socket that Python knows is left to it.
+void Stream::leave_descriptor() {
+  if (sock_ && open_ && is_our_descriptor()) {
+    give_up_descriptor();
+  } else {
+    release_descriptor();
+  }
+}
+
+void Stream::leak() {
+  open_ = false;
+  lost_ = true;  // its finalizer has nothing to close, and nobody to tell
 }
 
 PyObject* Stream::close() {
@@ -423,14 +477,17 @@ bool Stream::force_close(PyObject* exc) {
   }
   queue_.clear();
   closing_ = true;
+  writing_ = false;
   stop();
+  if (!watch()) {
+    PyErr_Clear();
+  }
   return lose_connection(exc);
 }
 
-// The transport was collected without having been closed: its handle and its descriptor go. False when there is nothing
-// left to do.
+// The transport was collected without having been closed: its descriptor goes. False when there is nothing left to do.
 bool Stream::abandon_later() {
-  if (!stream_is_open()) {
+  if (!open_) {
     return false;
   }
   if (core::Resources::is_held(this)) {
@@ -440,11 +497,11 @@ bool Stream::abandon_later() {
     }
     return true;
   }
-  loop().resources().hold(this);  // a new life, until the handle has closed
   closing_ = true;
   ++conn_lost_;
   if (must_defer()) {
-    // Collected in another thread while the loop is in its poll.
+    // Collected in another thread while the loop is in its poll: a new life until then.
+    loop().resources().hold(this);
     if (!defer(loop().state().names._abandon, nullptr)) {
       PyErr_WriteUnraisable(self_);
     }
@@ -455,14 +512,18 @@ bool Stream::abandon_later() {
 }
 
 PyObject* Stream::abandon() {
+  py::Ref<> alive = py::borrow(self_);
   lost_ = true;
   reading_ = false;
+  writing_ = false;
   queue_.clear();
   release_descriptor();
   Py_RETURN_NONE;
 }
 
 void Stream::settle() {
+  reading_ = false;
+  writing_ = false;
   queue_.clear();
   release_buffer();
   if (empty_waiter_) {
@@ -483,6 +544,7 @@ void Stream::settle() {
 void Stream::end_with_loop() {
   loop_ended_ = true;
   reading_ = false;
+  writing_ = false;
   queue_.clear();
   if (conn_lost_ == 0) {
     conn_lost_ = 1;  // what is written from now on is dropped, as on a lost connection

@@ -1,6 +1,6 @@
-// Stream: the read path and the write path over a uv_stream_t. A byte in: libuv -> on_alloc, on_read -> Protocol. A byte
-// out: write -> at once, or gathered for the end of the turn -> what the kernel refuses waits in uv_write, a piece at a
-// time -> on_write. See "the life of a byte" in csrc/README.md.
+// Stream: the read path and the write path over a connected socket, which the watchers wait for. A byte in: on_ready ->
+// receive -> Protocol. A byte out: write -> at once, or gathered for the end of the turn -> what the kernel refuses waits
+// until on_ready says that it takes more. See "the life of a byte" in csrc/README.md.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,15 +9,14 @@
 #include "net/duplex.h"
 #include "net/write_queue.h"
 #include "py/buffer.h"
-#include "uv/status.h"
 
 namespace uvpy::net {
 
 class Stream : public Duplex {
  public:
   void flush() final;
-  void check_descriptor() final;
   void end_with_loop() final;
+  void leak() final;
 
   // ---- asyncio's methods
   PyObject* write(PyObject* data);
@@ -42,9 +41,11 @@ class Stream : public Duplex {
  protected:
   ~Stream() = default;
 
-  virtual uv_stream_t* stream() = 0;
-  virtual bool stream_is_open() const = 0;
-
+  // The descriptor is ours from here on, and to be closed once.
+  void opened();
+  // Lets go of it without closing it.
+  void give_up_descriptor();
+  bool release_descriptor() final;
   bool force_close(PyObject* exc) final;
   void settle() final;
   bool abandon_later() final;
@@ -55,17 +56,28 @@ class Stream : public Duplex {
  private:
   // ---- reading
   void settle_hold();
+  static void on_ready(void* owner, unsigned ready);
+  bool watch();
+  bool has_descriptor();
   bool start();
   void start_again();
   void stop() final;
-  void received(ssize_t count, const uv_buf_t* buf);
+  struct Room {
+    char* data = nullptr;
+    std::size_t size = 0;
+  };
+  void readable();
+  bool receive();
+  bool receive_directly();
+  bool not_received(int code);
+  void received(const char* data, std::size_t size);
+  void deliver(py::Ref<>&& data);
   bool schedule_unread();
   void ended();
-  static void on_alloc(uv_handle_t* handle, std::size_t suggested, uv_buf_t* buf);
-  static void on_read(uv_stream_t* handle, ssize_t count, const uv_buf_t* buf);
-  void offer(uv_buf_t* buf);
+  Room offer();
   void queue_read();
   void release_buffer();
+  void leave_descriptor() final;
 
   // ---- writing
   // Whether data may be written now; if not, `answer` (null before) is what the method of that name returns.
@@ -77,22 +89,16 @@ class Stream : public Duplex {
   bool begin_waiting();
   bool keep(PyObject* object, const char* data, std::size_t size, std::size_t offset);
   ssize_t try_send(const char* data, std::size_t size) const;
+  ssize_t try_send(uv_buf_t* bufs, unsigned count) const;
   void send_queue();
-  void send_chunks();
-  void start_request();
-  void write_failed(uv::Status status);
-  void written(int status);
+  void wait_to_write();
+  void write_failed(int code);
+  void writable();
+  void written();
   void drained();
   bool shutdown_write(bool raises);
-  static void on_write(uv_write_t* request, int status);
 
   WriteQueue queue_;
-  // Made when first needed: most connections never are.
-  struct Sending {
-    uv_write_t request{};
-    WriteQueue queue;  // what the request refers to
-  };
-  std::unique_ptr<Sending> sending_;
   std::unique_ptr<py::BufferView> read_buffer_;  // of a BufferedProtocol
   py::Ref<> unread_;                             // bytes to be delivered before what the kernel has
   py::Ref<> empty_waiter_;
@@ -100,10 +106,10 @@ class Stream : public Duplex {
   std::uint64_t write_turn_ = 0;
   unsigned turn_writes_ = 0;
   unsigned many_writes_ = 0;  // how often of late a turn had several writes
-  bool in_alloc_ = false;
-  bool stop_pending_ = false;
+  unsigned last_read_ = 0;    // bytes
+  bool open_ = false;
   bool eof_ = false;
-  bool writing_ = false;
+  bool writing_ = false;  // the kernel has refused some of what waits
 };
 
 }  // namespace uvpy::net

@@ -1,8 +1,7 @@
 // The write path of streams. At ease a write leaves at once; under load (the turn holds more than a handful of
 // callbacks, or this transport has lately made several writes a turn) it is gathered and leaves by one writev at the end
-// of the turn, before 64 KiB or the high mark are passed, after 200 us, or when anything could observe it. Only what the
-// kernel refuses goes to uv_write, 64 KiB at a time: libuv reports a request when all of it is written, and the low mark
-// must be seen on the way.
+// of the turn, before 64 KiB or the high mark are passed, after 200 us, or when anything could observe it. What the kernel
+// refuses waits until the watchers say that it takes more.
 // SPDX-License-Identifier: MIT
 #include <sys/socket.h>
 
@@ -23,9 +22,8 @@ namespace {
 
 constexpr std::size_t kPiece = 64 * 1024;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
-// As many as one writev takes (IOV_MAX), and as many as a request of 64 KiB is split into.
+// As many as one writev takes (IOV_MAX).
 constexpr unsigned kVectors = 1024;
-constexpr unsigned kPieceVectors = 64;
 // Turns with several writes, of late, from which on a transport gathers.
 constexpr unsigned kGatherFrom = 2;
 constexpr unsigned kGatherMost = 4;
@@ -206,7 +204,7 @@ bool Stream::send(PyObject* object, const char* data, std::size_t size) {
       return true;  // not above the high mark
     }
   } else if (!writing_) {
-    start_request();
+    wait_to_write();
   }
   return pause_protocol_if_full();
 }
@@ -237,7 +235,7 @@ bool Stream::keep(PyObject* object, const char* data, std::size_t size, std::siz
 void Stream::flush() {
   if (!must_defer() && !writing_ && !queue_.empty() && conn_lost_ == 0) {
     send_queue();
-    if (stream_is_open()) {
+    if (open_) {
       settle_hold();
     }
   }
@@ -251,131 +249,111 @@ PyObject* Stream::flush_method() {
   Py_RETURN_NONE;
 }
 
-void Stream::write_failed(uv::Status status) {
-  if (!fatal_os_error(core::uv_error(status), "Fatal write error on socket transport")) {
+void Stream::write_failed(int code) {
+  if (!fatal_os_error(py::os_error(code), "Fatal write error on socket transport")) {
     loop().leave_with_error();
   }
 }
 
-// What the kernel takes at once, or -1 with errno set. What uv_try_write does, at a third of the instructions: nothing of
-// libuv's is on its way where we call it.
+// What the kernel takes at once, or -1 with errno set.
 ssize_t Stream::try_send(const char* data, std::size_t size) const {
-  if (!stream_is_open()) {
+  if (!open_) {
     errno = EBADF;  // the number may be another file's by now
     return -1;
   }
   ssize_t sent;
   do {
-    sent = ::send(fd_, data, std::min(size, kMostAtOnce), 0);
+    sent = ::send(fd_, data, std::min(size, kMostAtOnce), MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
   return sent;
 }
 
-// Sends from the front until the kernel refuses; the rest waits in a request.
+// The same of a few chunks.
+ssize_t Stream::try_send(uv_buf_t* bufs, unsigned count) const {
+  msghdr message{};
+  message.msg_iov = reinterpret_cast<iovec*>(bufs);  // libuv promises the layout
+  message.msg_iovlen = count;
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd_, &message, MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+// Sends from the front until the kernel refuses; the rest waits.
 void Stream::send_queue() {
-  if (queue_.chunks() == 1 && stream_is_open()) {
-    const auto [data, size] = queue_.first();
-    const ssize_t sent = try_send(data, size);
-    if (sent < 0 && errno != EAGAIN && errno != ENOBUFS) {
-      write_failed(uv_translate_sys_error(errno));
+  while (!queue_.empty() && open_) {
+    ssize_t sent;
+    std::size_t wanted = 0;
+    if (queue_.chunks() == 1) {
+      const auto [data, size] = queue_.first();
+      wanted = std::min(size, kMostAtOnce);
+      sent = try_send(data, size);
+    } else {
+      uv_buf_t bufs[kVectors];
+      const unsigned count = queue_.fill(bufs, kVectors, kMostAtOnce);
+      for (unsigned i = 0; i < count; ++i) {
+        wanted += bufs[i].len;
+      }
+      sent = try_send(bufs, count);
+    }
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
+      write_failed(errno);
       return;
     }
     queue_.consume(sent < 0 ? 0 : static_cast<std::size_t>(sent));
-    if (!queue_.empty()) {
-      start_request();
-    }
-    return;
-  }
-  send_chunks();
-}
-
-void Stream::send_chunks() {
-  while (!queue_.empty() && stream_is_open()) {
-    uv_buf_t bufs[kVectors];
-    const unsigned count = queue_.fill(bufs, kVectors, kMostAtOnce);
-    std::size_t wanted = 0;
-    for (unsigned i = 0; i < count; ++i) {
-      wanted += bufs[i].len;
-    }
-    const uv::Status sent = uv_try_write(stream(), bufs, count);
-    if (!sent.ok() && sent.code() != UV_EAGAIN) {
-      write_failed(sent);
-      return;
-    }
-    const std::size_t taken = sent.ok() ? static_cast<std::size_t>(sent.code()) : 0;
-    queue_.consume(taken);
-    if (taken < wanted) {
-      start_request();
+    if (sent < 0 || static_cast<std::size_t>(sent) < wanted) {
+      wait_to_write();
       return;
     }
   }
 }
 
-void Stream::start_request() {
-  uv_buf_t bufs[kPieceVectors];
-  const unsigned count = queue_.fill(bufs, kPieceVectors, kPiece);
-  std::size_t size = 0;
-  for (unsigned i = 0; i < count; ++i) {
-    size += bufs[i].len;
-  }
-  if (!sending_) {
-    sending_.reset(new (std::nothrow) Sending);
-    if (!sending_) {
-      PyErr_NoMemory();
-    }
-  }
-  // The references move first: the request may be written from at any time after.
-  if (!sending_ || !queue_.move_to(sending_->queue, size)) {
-    loop().leave_with_error();
-    return;
-  }
-  sending_->request.data = this;
-  const uv::Status queued = uv_write(&sending_->request, stream(), bufs, count, &Stream::on_write);
-  if (!queued.ok()) {
-    sending_->queue.clear();
-    write_failed(queued);
+void Stream::wait_to_write() {
+  if (writing_ || !has_descriptor()) {
     return;
   }
   writing_ = true;
+  if (!watch()) {
+    writing_ = false;
+    py::Ref<> exc = py::take_error();
+    if (!fatal_error(exc.get(), "Fatal write error on socket transport")) {
+      loop().leave_with_error();
+    }
+    return;
+  }
   settle_hold();
-  loop().resources().changed.push(this);
   if (loop().watchers().remove(loop(), fd_, core::kWritable) < 0) {
     loop().leave_with_error();
   }
 }
 
-void Stream::on_write(uv_write_t* request, int status) {
-  auto* self = static_cast<Stream*>(request->data);
-  self->loop().gil().take();
-  py::Ref<> alive = py::borrow(self->self_);
-  py::Ref<> context = self->write_context_.dup();
+void Stream::writable() {
+  if (loop().is_foreign()) {
+    return;
+  }
+  py::Ref<> context = write_context_.dup();
   py::ContextScope scope(context.get());
   if (scope.entered()) {
-    self->written(status);
+    written();
   } else {
-    self->loop().leave_with_error();
+    loop().leave_with_error();
   }
-  if (self->stream_is_open()) {
-    self->settle_hold();
+  if (open_) {
+    settle_hold();
   }
 }
 
-void Stream::written(int status) {
-  writing_ = false;
-  sending_->queue.clear();
-  if (reading_) {
-    loop().resources().changed.push(this);  // libuv takes back its wish to write
-  }
-  if (conn_lost_ > 0) {
-    return;  // lost meanwhile: nobody waits for this
-  }
-  if (status < 0) {
-    write_failed(status);
-    return;
-  }
+void Stream::written() {
   send_queue();
   if (conn_lost_ > 0) {
     return;
+  }
+  if (queue_.empty()) {
+    writing_ = false;
+    if (!watch()) {
+      PyErr_Clear();
+    }
   }
   if (loop().is_leaving() || loop().must_queue_io()) {
     // No user code while the run is being left (the next run tells the protocol), nor before what was scheduled earlier.
@@ -458,13 +436,7 @@ PyObject* Stream::write_eof() {
 
 PyObject* Stream::can_write_eof() { Py_RETURN_TRUE; }
 
-std::size_t Stream::waiting() const {
-  if (conn_lost_ > 0) {
-    return 0;
-  }
-  return queue_.bytes() +
-         (writing_ && stream_is_open() ? uv_stream_get_write_queue_size(const_cast<Stream*>(this)->stream()) : 0);
-}
+std::size_t Stream::waiting() const { return conn_lost_ > 0 ? 0 : queue_.bytes(); }
 
 // ---- for sendfile
 
@@ -493,7 +465,7 @@ PyObject* Stream::reset_empty_waiter() {
 // While sendfile writes to the descriptor through the loop's watchers, it is not refused there.
 PyObject* Stream::lend_descriptor(PyObject* lent) {
   const int truth = PyObject_IsTrue(lent);
-  if (truth < 0 || (stream_is_open() && !loop().watchers().set_transport(fd_, truth != 0 ? nullptr : self_))) {
+  if (truth < 0 || (open_ && !loop().watchers().set_transport(fd_, truth != 0 ? nullptr : self_))) {
     return nullptr;
   }
   Py_RETURN_NONE;

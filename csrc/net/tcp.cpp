@@ -1,4 +1,4 @@
-// TCPTransport: its handle and its type; all else is in the stream.
+// TCPTransport: its option and its type; all else is in the stream.
 // SPDX-License-Identifier: MIT
 #include "net/tcp.h"
 
@@ -6,11 +6,6 @@
 #include <netinet/tcp.h>
 
 namespace uvpy::net {
-
-uv::Status TCPTransport::init(uv_loop_t* loop, uv_tcp_t* handle) {
-  const SpareDescriptorOff off(loop);
-  return uv_tcp_init(loop, handle);
-}
 
 void TCPTransport::tune(int fd) {
   const int on = 1;

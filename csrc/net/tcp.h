@@ -1,4 +1,4 @@
-// TCPTransport: a stream over a uv_tcp_t, for internet stream sockets.
+// TCPTransport: a stream for internet stream sockets.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,12 +6,10 @@
 
 namespace uvpy::net {
 
-class TCPTransport final : public SocketStream<TCPTransport, uv_tcp_t> {
+class TCPTransport final : public SocketStream<TCPTransport> {
  public:
   static constexpr const char* kName = "TCPTransport";
   static constexpr const char* kKind = "tcp";
-  static uv::Status init(uv_loop_t* loop, uv_tcp_t* handle);
-  static uv::Status open(uv_tcp_t* handle, int fd) { return uv_tcp_open(handle, fd); }
   // TCP_NODELAY, as asyncio sets it; is_tuned() says whether it is set.
   static void tune(int fd);
   static bool is_tuned(int fd);

@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kLongest = core::Loop::kSlabSize;
 constexpr std::size_t kInternetSlot = 64 * 1024;
 static_assert(kInternetSlot * kDatagramsAtOnce <= core::Loop::kSlabRoom);
+constexpr unsigned kProbeEach = 8;
 
 }  // namespace
 
@@ -256,11 +257,16 @@ bool UDPTransport::receive() {
   if (got < 0) {
     return got == -EAGAIN || got == -EWOULDBLOCK || error_received(py::os_error(-got));
   }
-  // One more than there were shows whether there are more by now; a full batch asks for the biggest.
-  expected_ = static_cast<unsigned>(got) == count ? kDatagramsAtOnce : static_cast<unsigned>(got) + 1;
+  // One more than there were shows whether there are more by now; a full batch asks for the biggest. Where they come one
+  // by one, most are asked for alone.
+  if (got == 1 && (count == 1 || count == 2)) {
+    expected_ = ++singles_ % kProbeEach == 0 ? 2 : 1;
+  } else {
+    expected_ = static_cast<unsigned>(got) == count ? kDatagramsAtOnce : static_cast<unsigned>(got) + 1;
+  }
   for (int i = 0; i < got; ++i) {
     const Received& one = received[i];
-    py::Ref<> data = py::steal(PyBytes_FromStringAndSize(one.data, static_cast<Py_ssize_t>(one.size)));
+    py::Ref<> data = loop().received().make(one.data, static_cast<Py_ssize_t>(one.size));
     py::Ref<> address = data ? addresses_.object_of(one.from) : py::Ref<>();
     if (!address || !held_.push(std::move(data), std::move(address))) {
       py::Ref<> exc = py::take_error();

@@ -63,7 +63,6 @@ class UDPTransport final : public Duplex {
   bool force_close(PyObject* exc) override;
   bool release_descriptor() override;
   void leave_descriptor() override {}
-  void forget_descriptor() override {}
   bool abandon_later() override;
   void settle() override;
 
@@ -95,6 +94,7 @@ class UDPTransport final : public Duplex {
   AddressCache addresses_;
   py::Ref<> address_;
   unsigned expected_ = 2;  // datagrams, as the last reads have been
+  unsigned singles_ = 0;   // how often one came alone
   bool connected_ = false;
   bool writing_ = false;  // watched for writing, which may outlast the backlog by an event
   bool in_poll_ = false;  // the protocol is called in the poll, not by a handle

@@ -3,6 +3,7 @@
 // (resolving a name, refusing a wrong one with its own words) is left to the Python socket.
 // SPDX-License-Identifier: MIT
 #include <cerrno>
+#include <string_view>
 
 #include "core/report.h"
 #include "net/datagram_io.h"
@@ -27,7 +28,8 @@ PyObject* UDPTransport::sendto(PyObject* const* args, Py_ssize_t nargs, PyObject
     return nullptr;
   }
   if constexpr (!py::kSendsEmptyDatagrams) {
-    const int truth = PyObject_IsTrue(given[0]);
+    const int truth =
+        PyBytes_CheckExact(given[0]) ? static_cast<int>(PyBytes_GET_SIZE(given[0]) > 0) : PyObject_IsTrue(given[0]);
     if (truth <= 0) {
       return truth < 0 ? nullptr : Py_NewRef(Py_None);
     }
@@ -65,7 +67,13 @@ bool UDPTransport::send(PyObject* data, PyObject* given) {
   const bool is_known = !connected_ && address && addresses_.raw_of(family_, address.get(), &raw);
   bool ok = !is_known || PySys_Audit("socket.sendto", "OO", sock_.get(), address.get()) == 0;
   py::BufferView view;
-  ok = ok && (!backlog_.empty() || view.acquire(data, PyBUF_SIMPLE));
+  std::string_view bytes;
+  if (PyBytes_CheckExact(data)) [[likely]] {
+    bytes = {PyBytes_AS_STRING(data), static_cast<std::size_t>(PyBytes_GET_SIZE(data))};
+  } else if (ok && backlog_.empty()) {
+    ok = view.acquire(data, PyBUF_SIMPLE);
+    bytes = ok ? std::string_view(view.data(), static_cast<std::size_t>(view.size())) : bytes;
+  }
   if (lost_ || (conn_lost_ > 0 && address_)) {
     PyErr_Clear();
     return count_lost_write();
@@ -73,9 +81,8 @@ bool UDPTransport::send(PyObject* data, PyObject* given) {
   if (!ok) {
     return send_failed();
   }
-  if (view.held() && backlog_.empty()) {
-    const auto size = static_cast<std::size_t>(view.size());
-    const Sent sent = connected_ || is_known ? transmit(view.data(), size, is_known ? &raw : nullptr)
+  if (backlog_.empty()) {
+    const Sent sent = connected_ || is_known ? transmit(bytes.data(), bytes.size(), is_known ? &raw : nullptr)
                                              : transmit_by_socket(data, address.get());
     if (sent != Sent::later) {
       return sent == Sent::yes || send_failed();

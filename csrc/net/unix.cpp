@@ -1,4 +1,4 @@
-// UnixTransport: its handle and its type; all else is in the stream.
+// UnixTransport: its type; all else is in the stream.
 // SPDX-License-Identifier: MIT
 #include "net/unix.h"
 
@@ -11,11 +11,6 @@
 #include "py/error.h"
 
 namespace uvpy::net {
-
-uv::Status UnixTransport::init(uv_loop_t* loop, uv_pipe_t* handle) {
-  const SpareDescriptorOff off(loop);
-  return uv_pipe_init(loop, handle, 0);
-}
 
 PyObject* unlink_socket(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   static constexpr const char* kNames[] = {"path", "inode"};

@@ -1,4 +1,4 @@
-// UnixTransport: a stream over a uv_pipe_t, for Unix stream sockets.
+// UnixTransport: a stream for Unix stream sockets.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,12 +6,10 @@
 
 namespace uvpy::net {
 
-class UnixTransport final : public SocketStream<UnixTransport, uv_pipe_t> {
+class UnixTransport final : public SocketStream<UnixTransport> {
  public:
   static constexpr const char* kName = "UnixTransport";
   static constexpr const char* kKind = "unix";
-  static uv::Status init(uv_loop_t* loop, uv_pipe_t* handle);
-  static uv::Status open(uv_pipe_t* handle, int fd) { return uv_pipe_open(handle, fd); }
   static void tune(int) {}
 };
 

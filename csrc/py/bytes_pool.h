@@ -19,18 +19,36 @@ class BytesPool {
  public:
   // bytes(data[:size]), a new reference; null with MemoryError set.
   Ref<> make(const char* data, Py_ssize_t size) {
-    if (kMayRefill && size >= kLeast && size <= kMost) {
-      if (size > kSmall) {
-        return take(big_, data, size);
-      }
-      // The last one again where it is free, which the processor's cache still has.
-      if (!is_free(places_[next_])) {
-        next_ = (next_ + 1) % kPlaces;
-      }
-      return take(places_[next_], data, size);
-    }
-    return steal(PyBytes_FromStringAndSize(data, size));
+    return kMayRefill && size >= kLeast && size <= kMost ? take(place_for(size), data, size)
+                                                         : steal(PyBytes_FromStringAndSize(data, size));
   }
+
+  // Room in an object for what is about to be received, where that is expected to be of a size: `lent()` makes it the
+  // answer. No other call may come between. Empty with MemoryError set.
+  struct Room {
+    char* data = nullptr;
+    std::size_t size = 0;
+  };
+  Room lend(Py_ssize_t expected) {
+    lent_ = &place_for(expected);
+    if (!fits(*lent_, expected)) {
+      lent_->object = steal(PyBytes_FromStringAndSize(nullptr, expected));
+      lent_->room = expected;
+    }
+    PyObject* object = lent_->object.get();
+    return object != nullptr ? Room{PyBytes_AS_STRING(object), static_cast<std::size_t>(lent_->room)} : Room{};
+  }
+  // The first `size` bytes of the room. Null with MemoryError set.
+  Ref<> lent(Py_ssize_t size) {
+    if (!fits(*lent_, size)) {
+      return steal(PyBytes_FromStringAndSize(PyBytes_AS_STRING(lent_->object.get()), size));
+    }
+    resize_bytes(lent_->object.get(), size);
+    return lent_->object.dup();
+  }
+  // From how many bytes on the copy costs more than two places for one recv.
+  static constexpr Py_ssize_t kLendFrom = 4 * 1024;
+  static constexpr bool kLends = kMayRefill;
   void clear() {
     for (Place& place : places_) {
       place.object.reset();
@@ -45,13 +63,28 @@ class BytesPool {
   };
 
   static bool is_free(const Place& place) { return !place.object || Py_REFCNT(place.object.get()) == 1; }
+  // A sole owner may change bytes, as CPython's own concatenation does. A receiver that keeps the object keeps the room
+  // that is not used, too: so little of it only.
+  static bool fits(const Place& place, Py_ssize_t size) {
+    return place.object && Py_REFCNT(place.object.get()) == 1 && size <= place.room &&
+           place.room - size <= place.room / 8;
+  }
+
+  Place& place_for(Py_ssize_t size) {
+    if (size > kSmall) {
+      return big_;
+    }
+    // The last one again where it is free, which the processor's cache still has.
+    if (!is_free(places_[next_])) {
+      next_ = (next_ + 1) % kPlaces;
+    }
+    return places_[next_];
+  }
 
   static Ref<> take(Place& place, const char* data, Py_ssize_t size) {
-    PyObject* spare = place.object.get();
-    // A sole owner may change bytes, as CPython's own concatenation does. A receiver that keeps the object keeps the room
-    // that is not used, too: so little of it only.
-    if (spare != nullptr && Py_REFCNT(spare) == 1 && size <= place.room && place.room - size <= place.room / 8) {
-      refill_bytes(spare, data, size);
+    if (fits(place, size)) {
+      std::memcpy(PyBytes_AS_STRING(place.object.get()), data, static_cast<std::size_t>(size));
+      resize_bytes(place.object.get(), size);
       return place.object.dup();
     }
     place.object = steal(PyBytes_FromStringAndSize(data, size));
@@ -60,11 +93,12 @@ class BytesPool {
   }
 
   static constexpr Py_ssize_t kLeast = 900;  // below, malloc is quick
-  static constexpr Py_ssize_t kSmall = 4 * 1024;
+  static constexpr Py_ssize_t kSmall = 16 * 1024;
   static constexpr Py_ssize_t kMost = 256 * 1024;
   static constexpr unsigned kPlaces = 16;  // as many as wait gathered in the turn of a busy server
   Place places_[kPlaces];
   Place big_;
+  Place* lent_ = nullptr;
   unsigned next_ = 0;
 };
 

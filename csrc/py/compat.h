@@ -85,16 +85,23 @@ inline vectorcallfunc set_vectorcall(PyObject* function, vectorcallfunc call) {
   return before;
 }
 
-// Whether a weak reference is one to `object`, which lives.
-inline bool refers_to(PyObject* weak_reference, PyObject* object) {
+// What a weak reference refers to, a new reference; null, without an error, where it lives no more.
+inline PyObject* referent_of(PyObject* weak_reference) {
 #if PY_VERSION_HEX >= 0x030D0000
   PyObject* found = nullptr;
   PyWeakref_GetRef(weak_reference, &found);
+  return found;
+#else
+  PyObject* found = PyWeakref_GetObject(weak_reference);
+  return found == Py_None ? nullptr : Py_NewRef(found);
+#endif
+}
+
+// Whether a weak reference is one to `object`, which lives.
+inline bool refers_to(PyObject* weak_reference, PyObject* object) {
+  PyObject* found = referent_of(weak_reference);
   Py_XDECREF(found);
   return found == object;
-#else
-  return PyWeakref_GetObject(weak_reference) == object;
-#endif
 }
 
 // Whether a reference count of one means that nobody else has the object. Not without a GIL.
@@ -104,12 +111,11 @@ inline constexpr bool kMayRefill = false;
 inline constexpr bool kMayRefill = true;
 #endif
 
-// Gives a bytes object that is the caller's alone another content, for which it has room: as when just made, its hash is
-// not known.
-inline void refill_bytes(PyObject* bytes, const char* data, Py_ssize_t size) {
+// Gives a bytes object that is the caller's alone another length, for which it has room, after its content was changed: as
+// when just made, its hash is not known.
+inline void resize_bytes(PyObject* bytes, Py_ssize_t size) {
   auto* object = reinterpret_cast<PyBytesObject*>(bytes);
   Py_SET_SIZE(object, size);
-  std::memcpy(object->ob_sval, data, static_cast<std::size_t>(size));
   object->ob_sval[size] = '\0';
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"

@@ -5,7 +5,17 @@ import pytest
 from support.protocols import Recorder, wire
 
 
-@pytest.mark.parametrize("sizes", [(1024, 1024), (1000, 1024, 1019), (3000, 900, 4096, 4097, 5000), (70_000, 65_000)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1024, 1024),
+        (1000, 1024, 1019),
+        (3000, 900, 4096, 4097, 5000),
+        (70_000, 65_000),
+        (20_000, 20_000, 19_000, 21_000, 5_000, 1),  # longer and shorter than what was made ready
+        (5_000, 120_000, 5_500, 5_100, 4_000),
+    ],
+)
 async def test_what_somebody_still_has_does_not_change(loop, sockets, sizes):
     """Some of what comes is dropped at once, some kept, by itself, by a view, by a slice or as a key: each stays as it
     came, and has the hash and the length of what it is.

@@ -37,14 +37,18 @@ _POSITIONS = tuple("0123456789+-*")
 _NAMED = re.compile(r"^(ob|cob)=\((\d+)\)(?: (.*))?$")
 
 
-def count(names: list[str], labels: list[str], *, floor: bool = False) -> Found:
-    """With `floor` the C program's echo as well."""
+def count(names: list[str], labels: list[str]) -> Found:
+    """The floors play the cases that they have a part in: the C program the echo, CPython alone what has one without a
+    loop.
+    """
     if shutil.which("valgrind") is None:
         raise Failed("valgrind is not installed")
     native.marks()
     found: Found = {}
     for name in names:
-        for label in (*labels, *([loops.FLOOR] if floor and name == ECHO else [])):
+        for label in labels:
+            if (label == loops.FLOOR and name != ECHO) or (label == loops.BARE and not COUNTED[name].bare):
+                continue
             print(f"callgrind: {name}, {label}", flush=True)
             try:
                 found.setdefault(name, {})[label] = _floor() if label == loops.FLOOR else _count(name, label)

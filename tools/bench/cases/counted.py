@@ -1,44 +1,81 @@
-"""TCP echo for counting instructions: one connection, one request at a time, so that nothing depends on the clock."""
+"""Echoes for counting instructions: one connection, one request at a time, so that nothing depends on the clock."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
 import subprocess
+from collections.abc import Callable
+from functools import partial
 
 import native
 import servers
 
-from cases.kinds import Case, Loop, Micro
+from cases.kinds import Case, Load, Loop, Micro
 
 _load: list[subprocess.Popen[bytes]] = []
 
 
-class _Ending(servers.EchoProtocol):
-    left = 0
+def _echo(case: Load, loop: Loop, size: int) -> None:
+    """The end is what the load generator says when it has all answers: nothing of the measuring is in the protocol."""
 
-    def data_received(self, data: bytes) -> None:
-        self.write(data)
-        _Ending.left -= 1
-        if not _Ending.left:
-            self.loop.stop()
+    def answered() -> None:
+        if os.read(stdout, 65536).endswith(b"\n"):
+            loop.stop()
 
+    def wait() -> None:
+        loop.add_reader(stdout, answered)
+        loop.run_forever()
+        loop.remove_reader(stdout)
 
-def _echo(loop: Loop, size: int) -> None:
-    _Ending.left = size
-    if not _load:
-        _Ending.loop = loop
-        server = loop.run_until_complete(loop.create_server(_Ending, "127.0.0.1", 0))
-        port = str(server.sockets[0].getsockname()[1])
-        command = [str(native.load_generator()), "--limit", "250", "tcp", port]
-        # It makes one request to see that it was accepted.
-        _Ending.left += 1
-        _load.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
-    stdin = _load[0].stdin
+    first = not _load
+    if first:
+        port = loop.run_until_complete(servers.SERVERS[case.server](loop, case))
+        command = [str(native.load_generator()), "--limit", "250", case.transport, port]
+        _load.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    stdin, told = _load[0].stdin, _load[0].stdout
     assert stdin
+    assert told
+    stdout = told.fileno()
+    if first:
+        wait()  # it makes one request to see that it was accepted
     stdin.write(b"count %d\n" % size)
     stdin.flush()
-    loop.run_forever()
+    wait()
+
+
+@functools.cache
+def _calls() -> tuple[ctypes.PyDLL, servers.EchoProtocol]:
+    library = ctypes.PyDLL(str(native.calls()))
+    library.quiet_write.restype = ctypes.py_object
+    library.receive.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)
+    protocol = servers.EchoProtocol()
+    protocol.write = library.quiet_write()
+    return library, protocol
+
+
+def _echo_bare(size: int) -> None:
+    """The two calls of a request, data_received() and write(), and nothing else."""
+    library, protocol = _calls()
+    library.receive(protocol, "data_received", bytes(1024), size)
+
+
+def _counted(text: str, server: str, transport: str = "tcp", bare: Callable[[int], None] | None = None) -> Micro:
+    text += ", 1 KiB, one request at a time"
+    return Micro(
+        text=text,
+        run=partial(_echo, Load(text=text, server=server, transport=transport)),
+        size=0,
+        counted=500,
+        bare=bare,
+    )
 
 
 CASES: dict[str, Case] = {
-    "tcp_echo": Micro(text="TCP echo, asyncio.Protocol, 1 KiB, one request at a time", run=_echo, size=0, counted=500),
+    "tcp_echo": _counted("TCP echo, asyncio.Protocol", "protocol", bare=_echo_bare),
+    "tcp_echo_buffered": _counted("TCP echo, asyncio.BufferedProtocol", "buffered"),
+    "tcp_echo_streams": _counted("TCP echo, streams", "streams"),
+    "tcp_echo_writes2": _counted("TCP echo in two writes", "writes2"),
+    "udp_echo_one": _counted("UDP echo", "udp", "udp"),
 }
