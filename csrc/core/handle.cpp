@@ -17,7 +17,7 @@
 namespace uvpy::core {
 
 bool Handle::init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
-  return fill(loop.object(), callback, args, nargs, context) && (!loop.debug() || note_source(loop));
+  return fill(loop.object(), loop.contexts(), callback, args, nargs, context) && (!loop.debug() || note_source(loop));
 }
 
 bool Handle::note_source(Loop& loop) {
@@ -42,17 +42,56 @@ void Handle::init_bare(Loop& loop, PyObject* callback, PyObject* arg) {
 
 Loop& Handle::loop() const { return *py::state_of<Loop>(loop_.get()); }
 
-bool Handle::call_in_context(PyObject* callback, PyObject* args) {
-  py::Ref<> result;
-  if (nargs_ == 0) {
-    result = py::steal(PyObject_CallNoArgs(callback));
-  } else if (nargs_ == 1) {
-    result = py::call(callback, args);
+bool Handle::Call::operator()() const {
+  PyObject* result = nullptr;
+  if (nargs == 0) {
+    result = PyObject_CallNoArgs(callback);
+  } else if (nargs == 1) {
+    PyObject* argv[] = {nullptr, args};
+    result = PyObject_Vectorcall(callback, argv + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   } else {
-    auto* tuple = reinterpret_cast<PyTupleObject*>(args);
-    result = py::steal(PyObject_Vectorcall(callback, tuple->ob_item, nargs_, nullptr));
+    result = PyObject_Vectorcall(callback, reinterpret_cast<PyTupleObject*>(args)->ob_item, nargs, nullptr);
   }
-  return static_cast<bool>(result);
+  if (result == nullptr) [[unlikely]] {
+    return false;
+  }
+  Py_DECREF(result);
+  return true;
+}
+
+// The context outlives the run: nothing but the collector takes it from a handle, and not from one that is running.
+bool Handle::call_in_context(const Call& call) {
+  if (PyContext_Enter(context_.get()) < 0) {
+    return false;
+  }
+  const bool done = call();
+  // Leaving the context that was entered last cannot fail; an exception of the callback must survive it.
+  if (done) [[likely]] {
+    PyContext_Exit(context_.get());
+  } else {
+    py::SavedError error;
+    PyContext_Exit(context_.get());
+  }
+  return done;
+}
+
+bool Handle::call_in_shared_context(const Call& call) {
+  Contexts& contexts = loop().contexts();
+  py::Ref<> shared = std::move(context_);
+  context_ = contexts.take(shared);
+  shares_context_ = false;
+  if (!context_) {
+    return false;
+  }
+  const bool done = call_in_context(call);
+  if (contexts.give_back(context_, shared)) [[likely]] {
+    context_ = std::move(shared);
+    shares_context_ = true;
+  } else if (shared) {
+    shared.reset();
+    contexts.drop_unshared();
+  }
+  return done;
 }
 
 // A child forked in a callback has no running loop, and from 3.14 on a task that SystemExit ends there says that in its
@@ -72,13 +111,8 @@ bool Handle::run() {
   // The callback may cancel this very handle, which drops its fields.
   py::Ref<> callback = callback_.dup();
   py::Ref<> args = args_.dup();
-  bool done = false;
-  if (context_) {
-    py::ContextScope scope(context_.get());
-    done = scope.entered() && call_in_context(callback.get(), args.get());
-  } else {
-    done = call_in_context(callback.get(), args.get());
-  }
+  const Call call{.callback = callback.get(), .args = args.get(), .nargs = nargs_};
+  const bool done = shares_context_ ? call_in_shared_context(call) : context_ ? call_in_context(call) : call();
   if (done) [[likely]] {
     return true;
   }
@@ -125,7 +159,17 @@ PyObject* Handle::run_method() {
   Py_RETURN_NONE;
 }
 
-PyObject* Handle::get_context() { return context_ ? Py_NewRef(context_.get()) : Py_NewRef(Py_None); }
+PyObject* Handle::get_context() {
+  if (shares_context_) {
+    py::Ref<> own = py::steal(PyContext_Copy(context_.get()));
+    if (!own) {
+      return nullptr;
+    }
+    shares_context_ = false;
+    context_ = std::move(own);
+  }
+  return Py_NewRef(context_ ? context_.get() : Py_None);
+}
 
 PyObject* Handle::repr_info() {
   const ModuleState& state = loop().state();
@@ -155,6 +199,7 @@ void Handle::clear() {
   args_.reset();
   nargs_ = 0;
   context_.reset();
+  shares_context_ = false;
   source_traceback_.reset();
 }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "core/contexts.h"
 #include "py/object.h"
 #include "py/ref.h"
 #include "state.h"
@@ -26,7 +27,8 @@ class Handle {
   // Fills a new handle; the context is copied when none is given. False with an exception set.
   bool init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   // The parts of it: all but what debug mode keeps, here to be compiled into the calls that make a handle each; and that.
-  bool fill(PyObject* loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
+  bool fill(PyObject* loop, Contexts& contexts, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+            PyObject* context) {
     loop_ = py::borrow(loop);
     callback_ = py::borrow(callback);
     nargs_ = static_cast<unsigned>(nargs);
@@ -35,7 +37,12 @@ class Handle {
     } else if (nargs > 1 && !pack(args)) {
       return false;
     }
-    context_ = context != nullptr ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
+    if (context != nullptr) {
+      context_ = py::borrow(context);
+      return true;
+    }
+    context_ = contexts.copy_current();
+    shares_context_ = Contexts::shares();
     return static_cast<bool>(context_);
   }
   bool note_source(Loop& loop);
@@ -86,7 +93,14 @@ class Handle {
 
  private:
   bool pack(PyObject* const* args);
-  bool call_in_context(PyObject* callback, PyObject* args);
+  struct Call {
+    PyObject* callback;
+    PyObject* args;
+    unsigned nargs;
+    bool operator()() const;
+  };
+  bool call_in_context(const Call& call);
+  bool call_in_shared_context(const Call& call);
 
   py::Ref<> loop_;
   py::Ref<> callback_;
@@ -95,6 +109,7 @@ class Handle {
   py::Ref<> source_traceback_;
   py::Ref<> repr_;
   unsigned nargs_ = 0;
+  bool shares_context_ = false;  // context_ is one of Contexts' copies
   bool cancelled_ = false;
   bool runs_in_poll_ = false;
 };

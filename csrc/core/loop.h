@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/contexts.h"
 #include "core/file_identity.h"
 #include "core/gil.h"
 #include "core/guest.h"
@@ -51,6 +52,7 @@ class Loop {
   Gil& gil() { return gil_; }
   ReadyRing& ready() { return ready_; }
   TimerHeap& timers() { return timers_; }
+  Contexts& contexts() { return contexts_; }
   Watchers& watchers() { return watchers_; }
   WatchedFiles& watched_files() { return watched_files_; }
   Interrupt& interrupt() { return interrupt_; }
@@ -287,6 +289,7 @@ class Loop {
   Gil gil_;
   ReadyRing ready_;
   ReadyRing later_;  // scheduled by callbacks that run in the poll
+  Contexts contexts_;
   TimerHeap timers_;
   Watchers watchers_;
   WatchedFiles watched_files_;

@@ -61,7 +61,7 @@ py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* ar
     return {};
   }
   auto* state = py::state_of<Kind>(handle.get());
-  if (!state->fill(object(), callback, args, nargs, context) || (debug_ && !state->note_source(*this))) {
+  if (!state->fill(object(), contexts_, callback, args, nargs, context) || (debug_ && !state->note_source(*this))) {
     return {};
   }
   return handle;

@@ -19,7 +19,7 @@ class BytesPool {
  public:
   // bytes(data[:size]), a new reference; null with MemoryError set.
   Ref<> make(const char* data, Py_ssize_t size) {
-    if (kMayRefill && size >= kLeast && size <= kMost) {
+    if (kSoleOwnerIsTold && size >= kLeast && size <= kMost) {
       if (size > kSmall) {
         return take(big_, data, size);
       }
