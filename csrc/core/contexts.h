@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "py/context.h"
+#include "py/mutant.h"
 #include "py/ref.h"
 
 namespace uvpy::core {
@@ -41,15 +42,17 @@ class Contexts {
   // After the run in a context that take() gave for `shared`, which is null where it was that one: whether it has become
   // the spare. Then `shared` has the same variables, and stands for it.
   bool give_back(py::Ref<>& ran, py::Ref<>& shared) {
-    if (!copy_ || Py_REFCNT(ran.get()) != 1 || py::variables_of(ran.get()) != py::variables_of(copy_.get())) {
+    if (!copy_ || Py_REFCNT(ran.get()) != 1 ||
+        (py::variables_of(ran.get()) != py::variables_of(copy_.get()) && !py::mutant("context-changed"))) {
       return false;
     }
-    if (!shared || py::variables_of(shared.get()) != py::variables_of(copy_.get())) {
+    if (shared.get() != copy_.get() && (!shared || py::variables_of(shared.get()) != py::variables_of(copy_.get())))
+        [[unlikely]] {
       shared = copy_.dup();  // the callback has set something, and scheduled another with it
     }
     spare_ = std::move(ran);
     // The last of those that shared it: what the variables refer to must not live longer than in asyncio.
-    if (Py_REFCNT(shared.get()) == 2 && shared.get() == copy_.get()) {
+    if (Py_REFCNT(copy_.get()) == 2 && shared.get() == copy_.get()) [[unlikely]] {
       drop();
     }
     return true;

@@ -26,7 +26,7 @@ bool Handle::note_source(Loop& loop) {
 }
 
 bool Handle::pack(PyObject* const* args) {
-  args_ = py::steal(PyTuple_New(nargs_));
+  args_.put(py::steal(PyTuple_New(nargs_)));
   for (unsigned i = 0; args_ && i < nargs_; ++i) {
     PyTuple_SET_ITEM(args_.get(), i, Py_NewRef(args[i]));
   }

@@ -29,19 +29,19 @@ class Handle {
   // The parts of it: all but what debug mode keeps, here to be compiled into the calls that make a handle each; and that.
   bool fill(PyObject* loop, Contexts& contexts, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
             PyObject* context) {
-    loop_ = py::borrow(loop);
-    callback_ = py::borrow(callback);
+    loop_.put(py::borrow(loop));
+    callback_.put(py::borrow(callback));
     nargs_ = static_cast<unsigned>(nargs);
     if (nargs == 1) {
-      args_ = py::borrow(args[0]);
+      args_.put(py::borrow(args[0]));
     } else if (nargs > 1 && !pack(args)) {
       return false;
     }
     if (context != nullptr) {
-      context_ = py::borrow(context);
+      context_.put(py::borrow(context));
       return true;
     }
-    context_ = contexts.copy_current();
+    context_.put(contexts.copy_current());
     shares_context_ = Contexts::shares();
     return static_cast<bool>(context_);
   }
@@ -57,6 +57,46 @@ class Handle {
   void run_in_poll() { runs_in_poll_ = true; }
   // What logs name: the handle, or the one of asyncio's own that it runs. Borrowed.
   PyObject* shown() const { return context_ || !args_ ? object() : args_.get(); }
+
+  // ---- hidden handles
+  // The collector need not know a handle that waits in the ring of a loop that runs, nor one that runs itself: there it is
+  // reachable. So nearly all are never shown to it. One that has a reference besides is when it has run, and all that are
+  // left are when the loop stops.
+
+  // A new hidden one; null with MemoryError set.
+  static PyObject* create_hidden(PyTypeObject* type) {
+    PyObject* self = py::Pool<Handle>::take_blank(type);
+    if (self == nullptr) [[unlikely]] {
+      self = py::create<Handle>(type);
+      if (self == nullptr) {
+        return nullptr;
+      }
+      PyObject_GC_UnTrack(self);
+    }
+    py::state_of<Handle>(self)->hidden_ = true;
+    return self;
+  }
+  void show() {
+    if (hidden_) {
+      hidden_ = false;
+      PyObject_GC_Track(object());
+    }
+  }
+  // Drops a reference that the ring had, of a handle of any kind.
+  static void finish(PyObject* self) {
+    auto* state = py::state_of<Handle>(self);
+    if (state->hidden_) [[likely]] {
+      if (Py_REFCNT(self) == 1 && reinterpret_cast<py::Object<Handle>*>(self)->weakrefs == nullptr) [[likely]] {
+        state->empty();
+        if (py::Pool<Handle>::give_blank(self)) [[likely]] {
+          return;
+        }
+      } else {
+        state->show();
+      }
+    }
+    Py_DECREF(self);
+  }
 
   // Runs the callback in its context. False when an exception is set that ends the loop.
   bool run();
@@ -92,6 +132,19 @@ class Handle {
   bool mark_cancelled();
 
  private:
+  // What the destructor does, and the constructor.
+  void empty() {
+    callback_.reset();
+    args_.reset();
+    context_.reset();
+    if (source_traceback_ || repr_) [[unlikely]] {
+      source_traceback_.reset();
+      repr_.reset();
+    }
+    nargs_ = 0;
+    shares_context_ = cancelled_ = runs_in_poll_ = hidden_ = false;
+    loop_.reset();
+  }
   bool pack(PyObject* const* args);
   struct Call {
     PyObject* callback;
@@ -112,6 +165,7 @@ class Handle {
   bool shares_context_ = false;  // context_ is one of Contexts' copies
   bool cancelled_ = false;
   bool runs_in_poll_ = false;
+  bool hidden_ = false;  // from the collector
 };
 
 // From call_soon_threadsafe since 3.14: cancel() and cancelled() in another thread wait while the callback runs.

@@ -212,6 +212,7 @@ class Loop {
 
   // ---- the turn (loop.cpp)
   bool run();
+  void show_handles();
   bool turn_once();
   bool poll();
   bool nothing_to_poll_for() const;
@@ -327,7 +328,8 @@ class Loop {
   bool last_poll_idle_ = false;
   bool bounded_ = false;
   bool gather_writes_ = true;
-  bool foreign_ = false;  // a forked child's copy of its parent's loop
+  bool hides_handles_ = false;  // in run(), whose caller holds the loop
+  bool foreign_ = false;        // a forked child's copy of its parent's loop
 
   std::uint64_t round_ = 0;  // of handing on held input
   std::uint64_t turns_ = 0;

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "core/debug.h"
@@ -56,7 +57,12 @@ bool Loop::time_now(double* now) {
 template <class Kind>
 py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
                      PyObject* context) {
-  py::Ref<> handle = py::steal(py::create<Kind>(type));
+  py::Ref<> handle;
+  if constexpr (std::is_same_v<Kind, Handle>) {
+    handle.put(py::steal(hides_handles_ ? Handle::create_hidden(type) : py::create<Handle>(type)));
+  } else {
+    handle.put(py::steal(py::create<Kind>(type)));
+  }
   if (!handle) {
     return {};
   }
@@ -76,10 +82,15 @@ PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs
                      bool check_thread) {
   static constexpr const char* kNames[] = {"callback"};
   py::ScheduleArgs given;
-  if (kwnames == nullptr && nargs > 0) [[likely]] {
+  // The two forms of nearly all calls: no keywords, or `context` as asyncio's C code gives it.
+  const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  const bool has_context = keywords == 1 && PyTuple_GET_ITEM(kwnames, 0) == state_->names.context && nargs > 0 &&
+                           PyContext_CheckExact(args[nargs]);
+  if ((keywords == 0 || has_context) && nargs > 0) [[likely]] {
     given.named[0] = args[0];
     given.rest = args + 1;
     given.rest_count = nargs - 1;
+    given.context = has_context ? args[nargs] : nullptr;
   } else if (!py::parse_schedule(PyUnicode_AsUTF8(name), kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
