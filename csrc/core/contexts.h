@@ -34,7 +34,7 @@ class Contexts {
   // only the caller, and perhaps we, have it. Null with an exception set.
   py::Ref<> take(py::Ref<>& shared) {
     if (spare_ && py::variables_of(spare_.get()) == py::variables_of(shared.get())) [[likely]] {
-      return std::move(spare_);
+      return py::steal(spare_.release());
     }
     return take_other(shared);
   }

@@ -42,58 +42,6 @@ void Handle::init_bare(Loop& loop, PyObject* callback, PyObject* arg) {
 
 Loop& Handle::loop() const { return *py::state_of<Loop>(loop_.get()); }
 
-bool Handle::Call::operator()() const {
-  PyObject* result = nullptr;
-  if (nargs == 0) {
-    result = PyObject_CallNoArgs(callback);
-  } else if (nargs == 1) {
-    PyObject* argv[] = {nullptr, args};
-    result = PyObject_Vectorcall(callback, argv + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  } else {
-    result = PyObject_Vectorcall(callback, reinterpret_cast<PyTupleObject*>(args)->ob_item, nargs, nullptr);
-  }
-  if (result == nullptr) [[unlikely]] {
-    return false;
-  }
-  Py_DECREF(result);
-  return true;
-}
-
-// The context outlives the run: nothing but the collector takes it from a handle, and not from one that is running.
-bool Handle::call_in_context(const Call& call) {
-  if (PyContext_Enter(context_.get()) < 0) {
-    return false;
-  }
-  const bool done = call();
-  // Leaving the context that was entered last cannot fail; an exception of the callback must survive it.
-  if (done) [[likely]] {
-    PyContext_Exit(context_.get());
-  } else {
-    py::SavedError error;
-    PyContext_Exit(context_.get());
-  }
-  return done;
-}
-
-bool Handle::call_in_shared_context(const Call& call) {
-  Contexts& contexts = loop().contexts();
-  py::Ref<> shared = std::move(context_);
-  context_ = contexts.take(shared);
-  shares_context_ = false;
-  if (!context_) {
-    return false;
-  }
-  const bool done = call_in_context(call);
-  if (contexts.give_back(context_, shared)) [[likely]] {
-    context_ = std::move(shared);
-    shares_context_ = true;
-  } else if (shared) {
-    shared.reset();
-    contexts.drop_unshared();
-  }
-  return done;
-}
-
 // A child forked in a callback has no running loop, and from 3.14 on a task that SystemExit ends there says that in its
 // place: what the child is to end with is behind it.
 static py::Ref<> what_ended_it(const Loop& loop, py::Ref<>&& exc) {
@@ -104,26 +52,16 @@ static py::Ref<> what_ended_it(const Loop& loop, py::Ref<>&& exc) {
   return behind && py::ends_the_loop(behind.get()) ? std::move(behind) : std::move(exc);
 }
 
-bool Handle::run() {
-  if (!callback_) {
-    return true;  // cleared by the collector
-  }
-  // The callback may cancel this very handle, which drops its fields.
-  py::Ref<> callback = callback_.dup();
-  py::Ref<> args = args_.dup();
-  const Call call{.callback = callback.get(), .args = args.get(), .nargs = nargs_};
-  const bool done = shares_context_ ? call_in_shared_context(call) : context_ ? call_in_context(call) : call();
-  if (done) [[likely]] {
-    return true;
-  }
+bool Handle::run() { return run(loop().contexts()); }
+
+bool Handle::failed(PyObject* callback, PyObject* args) {
   py::Ref<> exc = what_ended_it(loop(), py::take_error());
   if (py::ends_the_loop(exc.get())) {
     py::restore_error(std::move(exc));
     return false;
   }
-  py::Ref<> given = py::steal(args_tuple(args.get(), nargs_));
-  return given &&
-         report::callback_failed(loop(), object(), callback.get(), given.get(), exc.get(), source_traceback_.get());
+  py::Ref<> given = py::steal(args_tuple(args, nargs_));
+  return given && report::callback_failed(loop(), object(), callback, given.get(), exc.get(), source_traceback_.get());
 }
 
 bool Handle::mark_cancelled() {

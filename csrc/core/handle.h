@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/contexts.h"
+#include "py/error.h"
 #include "py/object.h"
 #include "py/ref.h"
 #include "state.h"
@@ -98,7 +99,54 @@ class Handle {
     Py_DECREF(self);
   }
 
-  // Runs the callback in its context. False when an exception is set that ends the loop.
+  // Runs the callback in its context. False when an exception is set that ends the loop. Here to be compiled into the loop's
+  // batch.
+  bool run(Contexts& contexts) {
+    if (!callback_) {
+      return true;  // cleared by the collector
+    }
+    // The callback may cancel this very handle, which drops its fields.
+    py::Ref<> callback = callback_.dup();
+    py::Ref<> args = args_.dup();
+    const unsigned nargs = nargs_;
+    const bool shares = shares_context_;
+    py::Ref<> shared;
+    if (shares) [[likely]] {
+      shared.put(std::move(context_));
+      context_.put(contexts.take(shared));
+      shares_context_ = false;
+    }
+    // The context outlives the run: nothing but the collector takes it from a handle, and not from one that is running.
+    PyObject* context = context_.get();
+    if ((shares && context == nullptr) || (context != nullptr && PyContext_Enter(context) < 0)) [[unlikely]] {
+      return failed(callback.get(), args.get());
+    }
+    PyObject* result = nullptr;
+    if (nargs <= 1) [[likely]] {
+      PyObject* argv[] = {nullptr, args.get()};
+      result = PyObject_Vectorcall(callback.get(), argv + 1, nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    } else {
+      PyObject** items = reinterpret_cast<PyTupleObject*>(args.get())->ob_item;
+      result = PyObject_Vectorcall(callback.get(), items, nargs, nullptr);
+    }
+    const bool done = result != nullptr;
+    if (done) [[likely]] {
+      Py_DECREF(result);
+    }
+    if (context != nullptr) {
+      leave(context, done);
+    }
+    if (shares) [[likely]] {
+      if (contexts.give_back(context_, shared)) [[likely]] {
+        context_.put(std::move(shared));
+        shares_context_ = true;
+      } else {
+        shared.reset();
+        contexts.drop_unshared();
+      }
+    }
+    return done || failed(callback.get(), args.get());
+  }
   bool run();
 
   // What asyncio and its users call.
@@ -146,14 +194,17 @@ class Handle {
     loop_.reset();
   }
   bool pack(PyObject* const* args);
-  struct Call {
-    PyObject* callback;
-    PyObject* args;
-    unsigned nargs;
-    bool operator()() const;
-  };
-  bool call_in_context(const Call& call);
-  bool call_in_shared_context(const Call& call);
+  // Leaving the context that was entered last cannot fail; an exception of the callback must survive it.
+  static void leave(PyObject* context, bool done) {
+    if (done) [[likely]] {
+      PyContext_Exit(context);
+    } else {
+      py::SavedError error;
+      PyContext_Exit(context);
+    }
+  }
+  // What becomes of the exception that is set: false where it ends the loop.
+  bool failed(PyObject* callback, PyObject* args);
 
   py::Ref<> loop_;
   py::Ref<> callback_;

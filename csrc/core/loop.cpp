@@ -257,7 +257,7 @@ bool Loop::run_handle(PyObject* handle) {
       return py::state_of<ThreadSafeHandle>(handle)->run();
     }
   }
-  return state->run();
+  return state->run(contexts_);
 }
 
 // ---- leaving
@@ -290,7 +290,7 @@ void Loop::mark_dirty(Resource* resource) {
   resources_.dirty.push(resource);
 }
 
-void Loop::flush_writes() {
+void Loop::flush_dirty() {
   while (Resource* resource = resources_.dirty.pop()) {
     py::Ref<> alive = py::borrow(resource->object());
     resource->flush();

@@ -114,7 +114,11 @@ class Loop {
   // has been seen to write several times a turn.
   bool gathers(bool many_writes) const { return gather_writes_ && in_turn_ && (many_writes || busy()); }
   void mark_dirty(Resource* resource);
-  void flush_writes();
+  void flush_writes() {
+    if (!resources_.dirty.empty()) [[unlikely]] {
+      flush_dirty();
+    }
+  }
   std::uint64_t turn() const { return turns_; }
   // A libuv callback that runs user code counts as a callback of the turn.
   void count_callback();
@@ -212,6 +216,7 @@ class Loop {
 
   // ---- the turn (loop.cpp)
   bool run();
+  void flush_dirty();
   void show_handles();
   bool turn_once();
   bool poll();
@@ -254,6 +259,12 @@ class Loop {
   template <class Kind>
   py::Ref<> make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   py::Ref<> make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  template <class Kind>
+  PyObject* soon_parsed(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
+                        bool check_thread);
+  template <class Kind>
+  PyObject* queue_new(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+                      PyObject* context, PyObject* name, bool check_thread);
   template <class Kind>
   PyObject* soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
                  bool check_thread);
@@ -324,6 +335,7 @@ class Loop {
   bool stopping_ = false;
   bool may_block_ = false;
   bool woken_ = false;
+  bool uv_timer_runs_ = false;    // ours, timer_
   bool parked_directly_ = false;  // in a poll without libuv
   bool last_poll_idle_ = false;
   bool bounded_ = false;

@@ -22,9 +22,11 @@ bool Loop::libuv_waits_to_run() const {
 }
 
 bool Loop::libuv_is_idle() {
-  // The timer may have been left by a poll that something else ended.
-  const unsigned ours = kOwnActive + (watchers_.is_armed() ? 1U : 0U) + (uv_is_active(timer_.base()) != 0 ? 1U : 0U);
-  return uv_.active_handles == ours && uv_.active_reqs.count == 0 && !libuv_waits_to_run();
+  // The timer may have been left by a poll that something else ended. Without it nothing is due, and what libuv queues
+  // belongs to a handle or a request, active or closing.
+  const unsigned ours = kOwnActive + (watchers_.is_armed() ? 1U : 0U) + (uv_timer_runs_ ? 1U : 0U);
+  return uv_.active_handles == ours && uv_.active_reqs.count == 0 && closing_ == 0 && resources_.changed.empty() &&
+         !guests_.are_here() && (!uv_timer_runs_ || uv_backend_timeout(&uv_) != 0);
 }
 
 bool Loop::has_nothing_for_libuv() {
@@ -200,8 +202,10 @@ void Loop::before_poll() {
   if (ms >= 0) {
     uv_update_time(&uv_);
     uv_timer_start(timer_.get(), &Loop::on_timer, static_cast<std::uint64_t>(ms), 0);
-  } else if (uv_is_active(timer_.base()) != 0) {
+    uv_timer_runs_ = true;
+  } else if (uv_timer_runs_) {
     uv_timer_stop(timer_.get());
+    uv_timer_runs_ = false;
   }
   gil_.give();
 }
@@ -239,6 +243,7 @@ void Loop::on_async(uv_async_t* handle) { uv::owner_of<Loop>(handle)->gil_.take(
 void Loop::on_timer(uv_timer_t* handle) {
   auto* loop = uv::owner_of<Loop>(handle);
   loop->gil_.take();
+  loop->uv_timer_runs_ = false;
   if (loop->bounded_) {
     loop->gil_.forget();  // nothing came while we were impatient: the user's interval holds for the rest
   }
