@@ -21,6 +21,7 @@
 #include "process/process.h"
 #include "py/args.h"
 #include "py/compat.h"
+#include "py/context.h"
 #include "py/function.h"
 #include "py/method.h"
 #include "py/ref.h"
@@ -168,7 +169,7 @@ int execute(PyObject* module) {
   tame_io_uring();
   ModuleState* state = state_of_module(module);
   state->module = module;
-  if (!state->fill() || !add_types(module, state) || !add_build(module)) {
+  if (!py::find_variables() || !state->fill() || !add_types(module, state) || !add_build(module)) {
     return -1;
   }
   core::open_handle_pools();

@@ -17,7 +17,7 @@
 namespace uvpy::core {
 
 bool Handle::init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
-  return fill(loop.object(), callback, args, nargs, context) && (!loop.debug() || note_source(loop));
+  return fill(loop.object(), loop.contexts(), callback, args, nargs, context) && (!loop.debug() || note_source(loop));
 }
 
 bool Handle::note_source(Loop& loop) {
@@ -26,7 +26,7 @@ bool Handle::note_source(Loop& loop) {
 }
 
 bool Handle::pack(PyObject* const* args) {
-  args_ = py::steal(PyTuple_New(nargs_));
+  args_.put(py::steal(PyTuple_New(nargs_)));
   for (unsigned i = 0; args_ && i < nargs_; ++i) {
     PyTuple_SET_ITEM(args_.get(), i, Py_NewRef(args[i]));
   }
@@ -42,19 +42,6 @@ void Handle::init_bare(Loop& loop, PyObject* callback, PyObject* arg) {
 
 Loop& Handle::loop() const { return *py::state_of<Loop>(loop_.get()); }
 
-bool Handle::call_in_context(PyObject* callback, PyObject* args) {
-  py::Ref<> result;
-  if (nargs_ == 0) {
-    result = py::steal(PyObject_CallNoArgs(callback));
-  } else if (nargs_ == 1) {
-    result = py::call(callback, args);
-  } else {
-    auto* tuple = reinterpret_cast<PyTupleObject*>(args);
-    result = py::steal(PyObject_Vectorcall(callback, tuple->ob_item, nargs_, nullptr));
-  }
-  return static_cast<bool>(result);
-}
-
 // A child forked in a callback has no running loop, and from 3.14 on a task that SystemExit ends there says that in its
 // place: what the child is to end with is behind it.
 static py::Ref<> what_ended_it(const Loop& loop, py::Ref<>&& exc) {
@@ -65,31 +52,16 @@ static py::Ref<> what_ended_it(const Loop& loop, py::Ref<>&& exc) {
   return behind && py::ends_the_loop(behind.get()) ? std::move(behind) : std::move(exc);
 }
 
-bool Handle::run() {
-  if (!callback_) {
-    return true;  // cleared by the collector
-  }
-  // The callback may cancel this very handle, which drops its fields.
-  py::Ref<> callback = callback_.dup();
-  py::Ref<> args = args_.dup();
-  bool done = false;
-  if (context_) {
-    py::ContextScope scope(context_.get());
-    done = scope.entered() && call_in_context(callback.get(), args.get());
-  } else {
-    done = call_in_context(callback.get(), args.get());
-  }
-  if (done) [[likely]] {
-    return true;
-  }
+bool Handle::run() { return run(loop().contexts()); }
+
+bool Handle::failed(PyObject* callback, PyObject* args) {
   py::Ref<> exc = what_ended_it(loop(), py::take_error());
   if (py::ends_the_loop(exc.get())) {
     py::restore_error(std::move(exc));
     return false;
   }
-  py::Ref<> given = py::steal(args_tuple(args.get(), nargs_));
-  return given &&
-         report::callback_failed(loop(), object(), callback.get(), given.get(), exc.get(), source_traceback_.get());
+  py::Ref<> given = py::steal(args_tuple(args, nargs_));
+  return given && report::callback_failed(loop(), object(), callback, given.get(), exc.get(), source_traceback_.get());
 }
 
 bool Handle::mark_cancelled() {
@@ -125,7 +97,17 @@ PyObject* Handle::run_method() {
   Py_RETURN_NONE;
 }
 
-PyObject* Handle::get_context() { return context_ ? Py_NewRef(context_.get()) : Py_NewRef(Py_None); }
+PyObject* Handle::get_context() {
+  if (shares_context_) {
+    py::Ref<> own = py::steal(PyContext_Copy(context_.get()));
+    if (!own) {
+      return nullptr;
+    }
+    shares_context_ = false;
+    context_ = std::move(own);
+  }
+  return Py_NewRef(context_ ? context_.get() : Py_None);
+}
 
 PyObject* Handle::repr_info() {
   const ModuleState& state = loop().state();
@@ -155,6 +137,7 @@ void Handle::clear() {
   args_.reset();
   nargs_ = 0;
   context_.reset();
+  shares_context_ = false;
   source_traceback_.reset();
 }
 

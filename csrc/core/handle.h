@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "core/contexts.h"
+#include "py/error.h"
 #include "py/object.h"
 #include "py/ref.h"
 #include "state.h"
@@ -26,16 +28,22 @@ class Handle {
   // Fills a new handle; the context is copied when none is given. False with an exception set.
   bool init(Loop& loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   // The parts of it: all but what debug mode keeps, here to be compiled into the calls that make a handle each; and that.
-  bool fill(PyObject* loop, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context) {
-    loop_ = py::borrow(loop);
-    callback_ = py::borrow(callback);
+  bool fill(PyObject* loop, Contexts& contexts, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+            PyObject* context) {
+    loop_.put(py::borrow(loop));
+    callback_.put(py::borrow(callback));
     nargs_ = static_cast<unsigned>(nargs);
     if (nargs == 1) {
-      args_ = py::borrow(args[0]);
+      args_.put(py::borrow(args[0]));
     } else if (nargs > 1 && !pack(args)) {
       return false;
     }
-    context_ = context != nullptr ? py::borrow(context) : py::steal(PyContext_CopyCurrent());
+    if (context != nullptr) {
+      context_.put(py::borrow(context));
+      return true;
+    }
+    context_.put(contexts.copy_current());
+    shares_context_ = Contexts::shares();
     return static_cast<bool>(context_);
   }
   bool note_source(Loop& loop);
@@ -51,7 +59,94 @@ class Handle {
   // What logs name: the handle, or the one of asyncio's own that it runs. Borrowed.
   PyObject* shown() const { return context_ || !args_ ? object() : args_.get(); }
 
-  // Runs the callback in its context. False when an exception is set that ends the loop.
+  // ---- hidden handles
+  // The collector need not know a handle that waits in the ring of a loop that runs, nor one that runs itself: there it is
+  // reachable. So nearly all are never shown to it. One that has a reference besides is when it has run, and all that are
+  // left are when the loop stops.
+
+  // A new hidden one; null with MemoryError set.
+  static PyObject* create_hidden(PyTypeObject* type) {
+    PyObject* self = py::Pool<Handle>::take_blank(type);
+    if (self == nullptr) [[unlikely]] {
+      self = py::create<Handle>(type);
+      if (self == nullptr) {
+        return nullptr;
+      }
+      PyObject_GC_UnTrack(self);
+    }
+    py::state_of<Handle>(self)->hidden_ = true;
+    return self;
+  }
+  void show() {
+    if (hidden_) {
+      hidden_ = false;
+      PyObject_GC_Track(object());
+    }
+  }
+  // Drops a reference that the ring had, of a handle of any kind.
+  static void finish(PyObject* self) {
+    auto* state = py::state_of<Handle>(self);
+    if (state->hidden_) [[likely]] {
+      if (Py_REFCNT(self) == 1 && reinterpret_cast<py::Object<Handle>*>(self)->weakrefs == nullptr) [[likely]] {
+        state->empty();
+        if (py::Pool<Handle>::give_blank(self)) [[likely]] {
+          return;
+        }
+      } else {
+        state->show();
+      }
+    }
+    Py_DECREF(self);
+  }
+
+  // Runs the callback in its context. False when an exception is set that ends the loop. Here to be compiled into the loop's
+  // batch.
+  bool run(Contexts& contexts) {
+    if (!callback_) {
+      return true;  // cleared by the collector
+    }
+    // The callback may cancel this very handle, which drops its fields.
+    py::Ref<> callback = callback_.dup();
+    py::Ref<> args = args_.dup();
+    const unsigned nargs = nargs_;
+    const bool shares = shares_context_;
+    py::Ref<> shared;
+    if (shares) [[likely]] {
+      shared.put(std::move(context_));
+      context_.put(contexts.take(shared));
+      shares_context_ = false;
+    }
+    // The context outlives the run: nothing but the collector takes it from a handle, and not from one that is running.
+    PyObject* context = context_.get();
+    if ((shares && context == nullptr) || (context != nullptr && PyContext_Enter(context) < 0)) [[unlikely]] {
+      return failed(callback.get(), args.get());
+    }
+    PyObject* result = nullptr;
+    if (nargs <= 1) [[likely]] {
+      PyObject* argv[] = {nullptr, args.get()};
+      result = PyObject_Vectorcall(callback.get(), argv + 1, nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    } else {
+      PyObject** items = reinterpret_cast<PyTupleObject*>(args.get())->ob_item;
+      result = PyObject_Vectorcall(callback.get(), items, nargs, nullptr);
+    }
+    const bool done = result != nullptr;
+    if (done) [[likely]] {
+      Py_DECREF(result);
+    }
+    if (context != nullptr) {
+      leave(context, done);
+    }
+    if (shares) [[likely]] {
+      if (contexts.give_back(context_, shared)) [[likely]] {
+        context_.put(std::move(shared));
+        shares_context_ = true;
+      } else {
+        shared.reset();
+        contexts.drop_unshared();
+      }
+    }
+    return done || failed(callback.get(), args.get());
+  }
   bool run();
 
   // What asyncio and its users call.
@@ -85,8 +180,31 @@ class Handle {
   bool mark_cancelled();
 
  private:
+  // What the destructor does, and the constructor.
+  void empty() {
+    callback_.reset();
+    args_.reset();
+    context_.reset();
+    if (source_traceback_ || repr_) [[unlikely]] {
+      source_traceback_.reset();
+      repr_.reset();
+    }
+    nargs_ = 0;
+    shares_context_ = cancelled_ = runs_in_poll_ = hidden_ = false;
+    loop_.reset();
+  }
   bool pack(PyObject* const* args);
-  bool call_in_context(PyObject* callback, PyObject* args);
+  // Leaving the context that was entered last cannot fail; an exception of the callback must survive it.
+  static void leave(PyObject* context, bool done) {
+    if (done) [[likely]] {
+      PyContext_Exit(context);
+    } else {
+      py::SavedError error;
+      PyContext_Exit(context);
+    }
+  }
+  // What becomes of the exception that is set: false where it ends the loop.
+  bool failed(PyObject* callback, PyObject* args);
 
   py::Ref<> loop_;
   py::Ref<> callback_;
@@ -95,8 +213,10 @@ class Handle {
   py::Ref<> source_traceback_;
   py::Ref<> repr_;
   unsigned nargs_ = 0;
+  bool shares_context_ = false;  // context_ is one of Contexts' copies
   bool cancelled_ = false;
   bool runs_in_poll_ = false;
+  bool hidden_ = false;  // from the collector
 };
 
 // From call_soon_threadsafe since 3.14: cancel() and cancelled() in another thread wait while the callback runs.

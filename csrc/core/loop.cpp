@@ -112,11 +112,25 @@ bool Loop::run() {
   bool ok = true;
   run_was_forked_ = listens_again_ = false;
   skip_poll_ = false;  // what held for the last turn of another run does not hold for the first of this one
+  hides_handles_ = py::kSoleOwnerIsTold;
   do {
     ok = turn_once();
   } while (ok && !stopping_);
+  hides_handles_ = false;
+  show_handles();
   interrupt_.end(*this);
   return ok;
+}
+
+void Loop::show_handles() {
+  if constexpr (py::mutant("handles-stay-hidden")) {
+    return;
+  }
+  for (const ReadyRing* ring : {&ready_, &later_}) {
+    for (std::size_t i = 0; i < ring->size(); ++i) {
+      py::state_of<Handle>(ring->at(i))->show();
+    }
+  }
 }
 
 PyObject* Loop::run_once() {
@@ -156,6 +170,7 @@ bool Loop::turn_once() {
   turn_callbacks_ = 0;
   const bool ok = poll() && queue_due_timers() && run_batch();
   in_turn_ = false;
+  contexts_.drop_unshared();
   if (!ok) {
     py::SavedError error;
     static_cast<void>(absorb_later());
@@ -198,16 +213,18 @@ bool Loop::absorb_later() {
 bool Loop::run_batch() {
   std::size_t batch = ready_.size();
   skip_poll_ = !later_.empty();
-  if (!absorb_later()) {
+  if (skip_poll_ && !absorb_later()) {
     return false;
   }
   for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
-    py::Ref<> handle = ready_.pop();
-    if (py::state_of<Handle>(handle.get())->is_cancelled()) {
-      continue;
+    PyObject* handle = ready_.pop().release();
+    bool ok = true;
+    if (!py::state_of<Handle>(handle)->is_cancelled()) [[likely]] {
+      count_callback();
+      ok = debug_ ? debug::run_timed(*this, handle) : run_handle(handle);
     }
-    count_callback();
-    if (!(debug_ ? debug::run_timed(*this, handle.get()) : run_handle(handle.get()))) {
+    Handle::finish(handle);
+    if (!ok) [[unlikely]] {
       if constexpr (py::mutant("tail-dropped")) {
         py::SavedError error;
         while (--left > 0 && !ready_.empty()) {
@@ -238,7 +255,7 @@ bool Loop::run_handle(PyObject* handle) {
       return py::state_of<ThreadSafeHandle>(handle)->run();
     }
   }
-  return state->run();
+  return state->run(contexts_);
 }
 
 // ---- leaving

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/contexts.h"
 #include "core/file_identity.h"
 #include "core/gil.h"
 #include "core/guest.h"
@@ -51,6 +52,7 @@ class Loop {
   Gil& gil() { return gil_; }
   ReadyRing& ready() { return ready_; }
   TimerHeap& timers() { return timers_; }
+  Contexts& contexts() { return contexts_; }
   Watchers& watchers() { return watchers_; }
   WatchedFiles& watched_files() { return watched_files_; }
   Interrupt& interrupt() { return interrupt_; }
@@ -115,7 +117,7 @@ class Loop {
   bool gathers(bool many_writes) const { return gather_writes_ && in_turn_ && (many_writes || busy()); }
   void mark_dirty(Resource* resource);
   void flush_writes() {
-    if (!resources_.dirty.empty()) {
+    if (!resources_.dirty.empty()) [[unlikely]] {
       flush_dirty();
     }
   }
@@ -219,6 +221,8 @@ class Loop {
 
   // ---- the turn (loop.cpp)
   bool run();
+  void flush_dirty();
+  void show_handles();
   bool turn_once();
   bool poll();
   bool nothing_to_poll_for() const;
@@ -230,7 +234,6 @@ class Loop {
   bool queue_due_timers();
   bool run_batch();
   bool absorb_later();
-  void flush_dirty();
   void flush_old_writes();
   char* make_slab();
   // Milliseconds until the first deadline, rounded up; 0 when it is due, -1 when there is none. False on error.
@@ -262,6 +265,12 @@ class Loop {
   template <class Kind>
   py::Ref<> make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   py::Ref<> make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
+  template <class Kind>
+  PyObject* soon_parsed(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
+                        bool check_thread);
+  template <class Kind>
+  PyObject* queue_new(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
+                      PyObject* context, PyObject* name, bool check_thread);
   template <class Kind>
   PyObject* soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
                  bool check_thread);
@@ -299,6 +308,7 @@ class Loop {
   Gil gil_;
   ReadyRing ready_;
   ReadyRing later_;  // scheduled by callbacks that run in the poll
+  Contexts contexts_;
   TimerHeap timers_;
   Watchers watchers_;
   WatchedFiles watched_files_;
@@ -334,6 +344,7 @@ class Loop {
   bool parked_directly_ = false;  // in a poll without libuv
   bool bounded_ = false;
   bool gather_writes_ = true;
+  bool hides_handles_ = false;  // in run(), whose caller holds the loop
   bool foreign_ = false;  // a forked child's copy of its parent's loop, as long as its descriptors are the parent's too
   bool run_was_forked_ = false;
   bool listens_again_ = false;  // to signals, in the rest of that run

@@ -168,6 +168,7 @@ PyObject* Loop::shutdown() {
   ready_.clear();
   later_.clear();
   timers_.clear();
+  contexts_.drop();
   close_uv();
   watched_files_.clear();
   task_factory_.reset();
@@ -236,6 +237,9 @@ int Loop::visit(visitproc visit, void* arg) {
   Py_VISIT(current_handle_.get());
   Py_VISIT(task_factory_.get());
   Py_VISIT(old_asyncgen_hooks_.get());
+  if (int result = contexts_.visit(visit, arg)) {
+    return result;
+  }
   if (int result = ready_.visit(visit, arg)) {
     return result;
   }
@@ -261,6 +265,7 @@ void Loop::clear() {
   ready_.clear();
   later_.clear();
   timers_.clear();
+  contexts_.drop();
   task_factory_.reset();
   current_handle_.reset();
   old_asyncgen_hooks_.reset();

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "core/debug.h"
@@ -54,14 +55,19 @@ bool Loop::time_now(double* now) {
 // ---- call_soon
 
 template <class Kind>
-py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
-                     PyObject* context) {
-  py::Ref<> handle = py::steal(py::create<Kind>(type));
+[[gnu::always_inline]] inline py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* args,
+                                                   Py_ssize_t nargs, PyObject* context) {
+  py::Ref<> handle;
+  if constexpr (std::is_same_v<Kind, Handle>) {
+    handle.put(py::steal(hides_handles_ ? Handle::create_hidden(type) : py::create<Handle>(type)));
+  } else {
+    handle.put(py::steal(py::create<Kind>(type)));
+  }
   if (!handle) {
     return {};
   }
   auto* state = py::state_of<Kind>(handle.get());
-  if (!state->fill(object(), callback, args, nargs, context) || (debug_ && !state->note_source(*this))) {
+  if (!state->fill(object(), contexts_, callback, args, nargs, context) || (debug_ && !state->note_source(*this))) {
     return {};
   }
   return handle;
@@ -72,25 +78,45 @@ py::Ref<> Loop::make_handle(PyObject* callback, PyObject* const* args, Py_ssize_
 }
 
 template <class Kind>
-PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, PyObject* name,
-                     bool check_thread) {
-  static constexpr const char* kNames[] = {"callback"};
-  py::ScheduleArgs given;
-  if (kwnames == nullptr && nargs > 0) [[likely]] {
-    given.named[0] = args[0];
-    given.rest = args + 1;
-    given.rest_count = nargs - 1;
-  } else if (!py::parse_schedule(PyUnicode_AsUTF8(name), kNames, state_->names.context, args, nargs, kwnames, &given)) {
+[[gnu::always_inline]] inline PyObject* Loop::queue_new(PyTypeObject* type, PyObject* callback, PyObject* const* args,
+                                                        Py_ssize_t nargs, PyObject* context, PyObject* name,
+                                                        bool check_thread) {
+  if (!check_closed() || (debug_ && !debug::check_call(*this, callback, name, check_thread))) {
     return nullptr;
   }
-  if (!check_closed() || (debug_ && !debug::check_call(*this, given.named[0], name, check_thread))) {
-    return nullptr;
-  }
-  py::Ref<> handle = make<Kind>(type, given.named[0], given.rest, given.rest_count, given.context);
+  py::Ref<> handle = make<Kind>(type, callback, args, nargs, context);
   if (!handle || !push_ready(handle.dup())) {
     return nullptr;
   }
   return handle.release();
+}
+
+template <class Kind>
+[[gnu::noinline]] PyObject* Loop::soon_parsed(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs,
+                                              PyObject* kwnames, PyObject* name, bool check_thread) {
+  static constexpr const char* kNames[] = {"callback"};
+  py::ScheduleArgs given;
+  if (!py::parse_schedule(PyUnicode_AsUTF8(name), kNames, state_->names.context, args, nargs, kwnames, &given)) {
+    return nullptr;
+  }
+  return queue_new<Kind>(type, given.named[0], given.rest, given.rest_count, given.context, name, check_thread);
+}
+
+template <class Kind>
+[[gnu::always_inline]] inline PyObject* Loop::soon(PyTypeObject* type, PyObject* const* args, Py_ssize_t nargs,
+                                                   PyObject* kwnames, PyObject* name, bool check_thread) {
+  // The two forms of nearly all calls: no keywords, or `context` as asyncio's C code gives it.
+  PyObject* context = nullptr;
+  if (kwnames != nullptr && PyTuple_GET_SIZE(kwnames) == 1 && PyTuple_GET_ITEM(kwnames, 0) == state_->names.context &&
+      PyContext_CheckExact(args[nargs])) {
+    context = args[nargs];
+  } else if (kwnames != nullptr) [[unlikely]] {
+    return soon_parsed<Kind>(type, args, nargs, kwnames, name, check_thread);
+  }
+  if (nargs == 0) [[unlikely]] {
+    return soon_parsed<Kind>(type, args, nargs, kwnames, name, check_thread);
+  }
+  return queue_new<Kind>(type, args[0], args + 1, nargs - 1, context, name, check_thread);
 }
 
 PyObject* Loop::call_soon(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {

@@ -19,7 +19,7 @@ class BytesPool {
  public:
   // bytes(data[:size]), a new reference; null with MemoryError set.
   Ref<> make(const char* data, Py_ssize_t size) {
-    return kMayRefill && size >= kLeast && size <= kMost ? take(place_for(size), data, size)
+    return kSoleOwnerIsTold && size >= kLeast && size <= kMost ? take(place_for(size), data, size)
                                                          : steal(PyBytes_FromStringAndSize(data, size));
   }
 
@@ -48,7 +48,7 @@ class BytesPool {
   }
   // From how many bytes on the copy costs more than two places for one recv.
   static constexpr Py_ssize_t kLendFrom = 4 * 1024;
-  static constexpr bool kLends = kMayRefill;
+  static constexpr bool kLends = kSoleOwnerIsTold;
   void clear() {
     for (Place& place : places_) {
       place.object.reset();

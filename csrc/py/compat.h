@@ -106,9 +106,9 @@ inline bool refers_to(PyObject* weak_reference, PyObject* object) {
 
 // Whether a reference count of one means that nobody else has the object. Not without a GIL.
 #ifdef Py_GIL_DISABLED
-inline constexpr bool kMayRefill = false;
+inline constexpr bool kSoleOwnerIsTold = false;
 #else
-inline constexpr bool kMayRefill = true;
+inline constexpr bool kSoleOwnerIsTold = true;
 #endif
 
 // Gives a bytes object that is the caller's alone another length, for which it has room, after its content was changed: as

@@ -6,6 +6,7 @@
 
 #include <Python.h>
 
+#include <cassert>
 #include <utility>
 
 namespace uvpy::py {
@@ -31,6 +32,12 @@ class Ref {
   static Ref borrow(T* p) {
     Py_XINCREF(reinterpret_cast<PyObject*>(p));
     return Ref(p);
+  }
+
+  // As an assignment, for a Ref that is known to hold nothing.
+  void put(Ref&& other) {
+    assert(p_ == nullptr);
+    p_ = other.release();
   }
 
   T* get() const { return p_; }

@@ -496,3 +496,63 @@ def test_collecting_in_every_callback(loop):
     loop.call_soon(work, 0)
     turn(loop, 24)
     assert got == list(range(21))
+
+
+class Holder:
+    """With what a callback of its own needs for a cycle."""
+
+    handle = None
+
+    def schedule(self, loop, then=lambda: None):
+        self.handle = loop.call_soon(self.work, then)
+
+    def work(self, then):
+        then()
+
+
+@pytest.mark.parametrize("how", ["run", "cancelled", "collected while it runs", "stopped before", "closed before"])
+def test_a_handle_in_a_cycle_is_collected(loop, how):
+    """Whatever becomes of it in a loop that runs."""
+    holder = Holder()
+    gone = weakref.ref(holder)
+
+    def work(holder):
+        holder.schedule(loop, gc.collect if how == "collected while it runs" else lambda: None)
+        if how == "cancelled":
+            holder.handle.cancel()
+        if "before" in how:
+            loop.stop()
+
+    loop.call_soon(work, holder)
+    turn(loop, 1 if "before" in how else 3)
+    if how == "closed before":
+        loop.close()
+    elif how == "stopped before":
+        assert gc.is_tracked(holder.handle)
+        turn(loop, 2)
+    del holder
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_loop_left_with_callbacks_is_collected(make_loop):
+    loop = make_loop()
+    holder = Holder()
+    loop.set_debug(False)
+    loop.call_soon(holder.schedule, loop)
+    loop.call_soon(loop.call_soon, holder.work, lambda: None)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    gone = weakref.ref(loop), weakref.ref(holder)
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        del loop, holder
+        gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+def test_collections_while_callbacks_wait(loop):
+    got = []
+    for i in range(20):
+        loop.call_soon(lambda i=i: (loop.call_soon(got.append, [i]), gc.collect()))
+    turn(loop, 2)
+    assert got == [[i] for i in range(20)]
