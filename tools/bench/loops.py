@@ -50,6 +50,7 @@ LOOPS = {
 """Those that play every case."""
 
 FASTNET = {
+    "asyncio + aiofastnet": Contender("asyncio", fastnet=True),
     "uvloop + aiofastnet": Contender("uvloop", fastnet=True),
     "uvpy + aiofastnet": Contender("uvpy", fastnet=True),
 }
