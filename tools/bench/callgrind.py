@@ -20,10 +20,10 @@ import native
 import report
 from cases import COUNTED
 from native import Failed
-from players import Process, certificate, environment, measured
+from players import Process, environment, measured
 
 LIMIT = 300
-ECHO, TLS = "tcp_echo", "tls_echo_1"
+ECHO = "tcp_echo"
 FLOOR_REQUESTS = (100, 600)
 
 Counted = dict[str, float | None]
@@ -37,15 +37,18 @@ _POSITIONS = tuple("0123456789+-*")
 _NAMED = re.compile(r"^(ob|cob)=\((\d+)\)(?: (.*))?$")
 
 
-def count(names: list[str], labels: list[str], *, floor: bool = False) -> Found:
-    """With `floor` the C program's echo as well."""
+def count(names: list[str], labels: list[str]) -> Found:
+    """The floors play the cases that they have a part in: the C program the echo, CPython alone what has one without a
+    loop.
+    """
     if shutil.which("valgrind") is None:
         raise Failed("valgrind is not installed")
     native.marks()
     found: Found = {}
     for name in names:
-        played = [label for label in labels if label in loops.LOOPS or label in COUNTED[name].extras]
-        for label in (*played, *([loops.FLOOR] if floor and name == ECHO else [])):
+        for label in labels:
+            if (label == loops.FLOOR and name != ECHO) or (label == loops.BARE and not COUNTED[name].bare):
+                continue
             print(f"callgrind: {name}, {label}", flush=True)
             try:
                 found.setdefault(name, {})[label] = _floor() if label == loops.FLOOR else _count(name, label)
@@ -84,16 +87,15 @@ def _command(out: Path) -> list[str | Path]:
     return [*fixed, "valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
 
 
-def _environment(name: str = "") -> dict[str, str]:
-    kept = {key: value for key, value in environment().items() if key in _KEPT}
-    return {**kept, "BENCH_CERTIFICATE": str(certificate())} if name == TLS else kept
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in environment().items() if name in _KEPT}
 
 
 def _run(name: str, label: str) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         counted = measured("micro", label, name, "--count", "--limit", LIMIT)
-        process = Process([*_command(out), "--instr-atstart=no", *counted], _environment(name), LIMIT)
+        process = Process([*_command(out), "--instr-atstart=no", *counted], _environment(), LIMIT)
         try:
             process.end()
         finally:

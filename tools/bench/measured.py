@@ -139,7 +139,7 @@ def main() -> None:
         assert isinstance(case, Micro)
         assert case.bare
         _class["loop"] = "none"
-        micro(case, case.bare)
+        (count if args.count else micro)(case, case.bare)
         return
     loop = loops.factory(args.label)()
     _class["loop"] = f"{type(loop).__module__}.{type(loop).__qualname__}"

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shlex
 import subprocess
+import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -54,6 +55,13 @@ def floor_version() -> str:
 def marks() -> Path:
     """A library that tells callgrind when to count."""
     return _compiled("marks", [SOURCES / "marks.c"], ["-shared", "-fPIC"], [])
+
+
+@functools.cache
+def calls() -> Path:
+    """A library that calls a protocol as a transport does, for the running interpreter."""
+    flags = ["-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
+    return _compiled("calls", [SOURCES / "calls.c"], flags, [])
 
 
 def _said(command: list[str]) -> str:

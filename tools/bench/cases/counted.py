@@ -1,56 +1,71 @@
-"""Echo for counting instructions: one connection, one request at a time, so that nothing depends on the clock."""
+"""TCP echo for counting instructions: one connection, one request at a time, so that nothing depends on the clock."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
 import subprocess
-from functools import partial
 
 import native
 import servers
-from loops import FASTNET
 
 from cases.kinds import Case, Loop, Micro
 
 _load: list[subprocess.Popen[bytes]] = []
 
 
-class _Ending(servers.EchoProtocol):
-    left = 0
+def _echo(loop: Loop, size: int) -> None:
+    """The end is what the load generator says when it has all answers: nothing of the measuring is in the protocol."""
 
-    def data_received(self, data: bytes) -> None:
-        self.write(data)
-        _Ending.left -= 1
-        if not _Ending.left:
-            self.loop.stop()
+    def answered() -> None:
+        if os.read(stdout, 65536).endswith(b"\n"):
+            loop.stop()
 
+    def wait() -> None:
+        loop.add_reader(stdout, answered)
+        loop.run_forever()
+        loop.remove_reader(stdout)
 
-def _echo(transport: str, loop: Loop, size: int) -> None:
-    _Ending.left = size
-    if not _load:
-        _Ending.loop = loop
-        context = servers.server_context() if transport == "tls" else None
-        server = loop.run_until_complete(loop.create_server(_Ending, "127.0.0.1", 0, ssl=context))
+    first = not _load
+    if first:
+        server = loop.run_until_complete(loop.create_server(servers.EchoProtocol, "127.0.0.1", 0))
         port = str(server.sockets[0].getsockname()[1])
-        command = [str(native.load_generator()), "--limit", "250", transport, port]
-        # It makes one request to see that it was accepted.
-        _Ending.left += 1
-        _load.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
-    stdin = _load[0].stdin
+        command = [str(native.load_generator()), "--limit", "250", "tcp", port]
+        _load.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    stdin, told = _load[0].stdin, _load[0].stdout
     assert stdin
+    assert told
+    stdout = told.fileno()
+    if first:
+        wait()  # it makes one request to see that it was accepted
     stdin.write(b"count %d\n" % size)
     stdin.flush()
-    loop.run_forever()
+    wait()
+
+
+@functools.cache
+def _calls() -> tuple[ctypes.PyDLL, servers.EchoProtocol]:
+    library = ctypes.PyDLL(str(native.calls()))
+    library.quiet_write.restype = ctypes.py_object
+    library.receive.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)
+    protocol = servers.EchoProtocol()
+    protocol.write = library.quiet_write()
+    return library, protocol
+
+
+def _echo_bare(size: int) -> None:
+    """The two calls of a request, data_received() and write(), and nothing else."""
+    library, protocol = _calls()
+    library.receive(protocol, "data_received", bytes(1024), size)
 
 
 CASES: dict[str, Case] = {
     "tcp_echo": Micro(
-        text="TCP echo, asyncio.Protocol, 1 KiB, one request at a time", run=partial(_echo, "tcp"), size=0, counted=500
-    ),
-    "tls_echo_1": Micro(
-        text="TLS 1.3 echo, asyncio.Protocol, 1 KiB, one request at a time",
-        run=partial(_echo, "tls"),
+        text="TCP echo, asyncio.Protocol, 1 KiB, one request at a time",
+        run=_echo,
         size=0,
         counted=500,
-        extras=tuple(FASTNET),
+        bare=_echo_bare,
     ),
 }
