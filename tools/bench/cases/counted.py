@@ -1,4 +1,4 @@
-"""TCP echo for counting instructions: one connection, one request at a time, so that nothing depends on the clock."""
+"""Echoes for counting instructions: one connection, one request at a time, so that nothing depends on the clock."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import ctypes
 import functools
 import os
 import subprocess
+from collections.abc import Callable
+from functools import partial
 
 import native
 import servers
 
-from cases.kinds import Case, Loop, Micro
+from cases.kinds import Case, Load, Loop, Micro
 
 _load: list[subprocess.Popen[bytes]] = []
 
 
-def _echo(loop: Loop, size: int) -> None:
+def _echo(case: Load, loop: Loop, size: int) -> None:
     """The end is what the load generator says when it has all answers: nothing of the measuring is in the protocol."""
 
     def answered() -> None:
@@ -29,9 +31,8 @@ def _echo(loop: Loop, size: int) -> None:
 
     first = not _load
     if first:
-        server = loop.run_until_complete(loop.create_server(servers.EchoProtocol, "127.0.0.1", 0))
-        port = str(server.sockets[0].getsockname()[1])
-        command = [str(native.load_generator()), "--limit", "250", "tcp", port]
+        port = loop.run_until_complete(servers.SERVERS[case.server](loop, case))
+        command = [str(native.load_generator()), "--limit", "250", case.transport, port]
         _load.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
     stdin, told = _load[0].stdin, _load[0].stdout
     assert stdin
@@ -60,12 +61,21 @@ def _echo_bare(size: int) -> None:
     library.receive(protocol, "data_received", bytes(1024), size)
 
 
-CASES: dict[str, Case] = {
-    "tcp_echo": Micro(
-        text="TCP echo, asyncio.Protocol, 1 KiB, one request at a time",
-        run=_echo,
+def _counted(text: str, server: str, transport: str = "tcp", bare: Callable[[int], None] | None = None) -> Micro:
+    text += ", 1 KiB, one request at a time"
+    return Micro(
+        text=text,
+        run=partial(_echo, Load(text=text, server=server, transport=transport)),
         size=0,
         counted=500,
-        bare=_echo_bare,
-    ),
+        bare=bare,
+    )
+
+
+CASES: dict[str, Case] = {
+    "tcp_echo": _counted("TCP echo, asyncio.Protocol", "protocol", bare=_echo_bare),
+    "tcp_echo_buffered": _counted("TCP echo, asyncio.BufferedProtocol", "buffered"),
+    "tcp_echo_streams": _counted("TCP echo, streams", "streams"),
+    "tcp_echo_writes2": _counted("TCP echo in two writes", "writes2"),
+    "udp_echo_one": _counted("UDP echo", "udp", "udp"),
 }
