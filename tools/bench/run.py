@@ -209,7 +209,8 @@ def _run(args: argparse.Namespace) -> int:
     }
     print("machine                  " + ", ".join(f"{name} {value}" for name, value in told["machine"].items()))
     if args.callgrind:
-        chosen = [label for label in labels if label in {**loops.LOOPS, **loops.FLOORS} and label != loops.CONTROL]
+        counting = {**loops.LOOPS, **loops.FASTNET, **loops.FLOORS}
+        chosen = [label for label in labels if label in counting and label != loops.CONTROL]
         counted = callgrind.count(names, chosen)
         told["instructions"] = counted
         failures = [f"{c} on {label}: {r}" for c, rows in counted.items() for label, r in rows.items() if r is str(r)]

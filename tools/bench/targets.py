@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import loops
 from cases import CASES
-from loops import BARE, BASE, CONTROL, FLOOR, OURS
+from loops import BARE, BAREST, BAREST_FASTNET, BASE, CONTROL, FLOOR, OURS
 from pictures import time_text
 from stats import Ratio
 
@@ -51,6 +51,10 @@ class Check(NamedTuple):
     ok: bool | None
     """None: not measured."""
     text: str
+    ours: str = OURS
+    """Which of ours was judged."""
+    at_floor: bool | None = None
+    """Where that is not for the case's ratio to a floor to say."""
 
 
 Checks = Callable[[Data], Iterator[Check]]
@@ -75,12 +79,15 @@ def verdict(target: Target, data: Data) -> Verdict:
         return Verdict("void", f"{text} (void: {', '.join(void)})")
     failed = [check for check in checks if check.ok is False]
     if failed:
-        return Verdict("floor" if all(_at_floor(check.case, data) for check in failed) else "missed", text)
+        return Verdict("floor" if all(_at_floor(check, data) for check in failed) else "missed", text)
     return Verdict("met" if all(check.ok for check in checks) else "not measured", text)
 
 
-def _at_floor(case: str, data: Data) -> bool:
-    found = [data.against(case, floor) for floor in (FLOOR, BARE)]
+def _at_floor(check: Check, data: Data) -> bool:
+    if check.at_floor is not None:
+        return check.at_floor
+    floors = (FLOOR, BARE, BAREST) if check.ours == OURS else (BAREST_FASTNET,)
+    found = [data.against(check.case, floor, check.ours) for floor in floors]
     return any(ratio and ratio.median >= LEVEL for ratio in found)
 
 
@@ -165,9 +172,9 @@ def against(
         by = f" by {figure}" if figure else ""
         name = case if ours == OURS else f"{case}, {ours}"
         if ratio is None:
-            yield Check(case, None, f"{name}: not measured beside {other}{by}")
+            yield Check(case, None, f"{name}: not measured beside {other}{by}", ours)
         else:
-            yield Check(case, ratio.median >= least, f"{name}: {ratio.median:.2f} of {other}{by}")
+            yield Check(case, ratio.median >= least, f"{name}: {ratio.median:.2f} of {other}{by}", ours)
 
     return checks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loops import CONVOY, FASTNET, FLOOR, NEIGHBOURS
+from loops import BARESTS, CONVOY, FASTNET, FLOOR, NEIGHBOURS
 
 from cases.kinds import Case, Load, Memory, plain_and_tuned
 
@@ -54,7 +54,7 @@ def _echo() -> dict[str, Case]:
         text="TLS 1.3 echo, asyncio.Protocol, 1 KiB, 10 connections",
         server="tls",
         transport="tls",
-        extras=tuple(FASTNET),
+        extras=(*FASTNET, *BARESTS),
     )
     made |= plain_and_tuned("tls_echo", tls)
     udp = Load(text="UDP echo, 1 KiB, 10 sockets", server="udp", transport="udp", figure="cpu")
