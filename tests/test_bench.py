@@ -138,6 +138,17 @@ def test_a_case_is_void_where_asyncio_strays_from_itself(bench: SimpleNamespace,
     assert bool(found) == void
 
 
+@pytest.mark.parametrize(("spread", "void"), [(0.01, False), (0.1, False), (0.2, True)])
+def test_a_case_is_void_where_asyncio_is_not_sure_of_itself(bench: SimpleNamespace, spread: float, void: bool) -> None:
+    """Its median is 1, but the rounds differ."""
+    samples = [
+        sample(bench, number, label, [told(4.0 * (1 + off if "A/A" in label else 1))])
+        for number, off in enumerate((-spread, 0.0, spread))
+        for label in EVEN
+    ]
+    assert bool(bench.report.strayed(bench.report.summarize(samples, list(EVEN)))) == void
+
+
 def test_a_case_without_its_control_is_void(bench: SimpleNamespace) -> None:
     assert bench.report.strayed(summary(bench, {"asyncio": 4.0, "uvpy": 1.0})) == {
         "call_soon_burst": "asyncio could not be compared with itself by cpu"
@@ -195,6 +206,19 @@ def test_what_is_at_the_floor_is_excused(bench: SimpleNamespace) -> None:
     assert judged(bench, data) == "floor"
     row["against"]["C on libuv"] = bench.stats.Ratio(0.96, 0.95, 0.97, 3)
     assert judged(bench, data) == "missed"
+
+
+def test_aiofastnet_on_ours_has_a_floor_of_its_own(bench: SimpleNamespace) -> None:
+    """What ours itself is near to does not excuse it."""
+    ours = "uvpy + aiofastnet"
+    data = measured(bench, EVEN)
+    target = bench.targets.Target("", "", (bench.targets.against("call_soon_burst", "asyncio", 2.3, ours=ours),))
+    rows = data.results["call_soon_burst"]
+    rows[ours] = {"rounds": 3, "against": {"asyncio": bench.stats.Ratio(1.6, 1.6, 1.6, 3)}}
+    rows["uvpy"]["against"][bench.loops.BAREST] = bench.stats.Ratio(1.0, 1.0, 1.0, 3)
+    assert bench.targets.verdict(target, data).word == "missed"
+    rows[ours]["against"][bench.loops.BAREST_FASTNET] = bench.stats.Ratio(0.98, 0.97, 0.99, 3)
+    assert bench.targets.verdict(target, data).word == "floor"
 
 
 def test_losses_are_listed(bench: SimpleNamespace) -> None:
@@ -350,12 +374,12 @@ def test_a_void_case_is_not_drawn_and_says_so(bench: SimpleNamespace, tmp_path: 
 
 
 def plan(bench: SimpleNamespace, names: list[str], labels: list[str]) -> Any:
-    return bench.rounds.Plan(1, 2, 0.1, names, labels, seed=1, pin=False, within=60.0, env={})
+    return bench.rounds.Plan(1, 2, 0.1, names, [], labels, seed=1, pin=False, within=60.0, env={})
 
 
 def test_a_round_is_played_by_all_side_by_side(bench: SimpleNamespace, load: Path) -> None:
     labels = ["asyncio", "asyncio (A/A)", "uvpy"]
-    samples = bench.rounds.play(plan(bench, ["sleep0", "tcp_echo_1"], labels), lambda text: None)
+    samples = bench.rounds.play(plan(bench, ["sleep0", "tcp_echo_1"], labels), lambda text: None, lambda found: ())
     assert [(s.label, s.error) for s in samples] == [(label, None) for label in [*labels, *labels]]
     assert {s.loop for s in samples if s.label == "uvpy"} == {"uvpy._loop.Loop"}
     results = bench.report.summarize(samples, labels)
@@ -365,6 +389,53 @@ def test_a_round_is_played_by_all_side_by_side(bench: SimpleNamespace, load: Pat
             assert row["cpu"] > 0, (name, label)
             assert row["x"]["rate"].median > 0, (name, label)
     assert results["tcp_echo_1"]["uvpy"]["p50"] <= results["tcp_echo_1"]["uvpy"]["p9999"]
+
+
+@pytest.fixture
+def clockwork(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Rounds in which each case takes ten seconds of a clock that only they move; `played` has (case, round)."""
+    found = SimpleNamespace(now=0.0, played=[])
+
+    def case(number: int, name: str, *_: object) -> list[Any]:
+        found.now += 10.0
+        found.played.append((name, number))
+        return [sample(bench, number, "uvpy", [told(1.0)])._replace(case=name)]
+
+    monkeypatch.setattr(bench.rounds, "_case", case)
+    monkeypatch.setattr(bench.rounds, "time", SimpleNamespace(monotonic=lambda: found.now))
+    return found
+
+
+def timed_plan(bench: SimpleNamespace, seconds: float) -> Any:
+    names = [["sleep0", "gather"], ["tcp_echo_1", "churn"]]
+    return bench.rounds.Plan(3, 2, 1.0, *names, ["uvpy"], seed=1, pin=False, within=seconds, env={})
+
+
+def test_targets_have_all_their_rounds_before_the_others(bench: SimpleNamespace, clockwork: SimpleNamespace) -> None:
+    """Of 100 s 85 are for rounds: the six of the two that come first, and one of each of the others."""
+    bench.rounds.play(timed_plan(bench, 100.0), lambda text: None, lambda found: ())
+    assert sorted(clockwork.played[:6]) == [(name, number) for name in ("gather", "sleep0") for number in range(3)]
+    assert sorted(clockwork.played[6:]) == [("churn", 0), ("tcp_echo_1", 0)]
+
+
+def test_void_cases_have_further_rounds_that_count_beside_the_first(
+    bench: SimpleNamespace, clockwork: SimpleNamespace
+) -> None:
+    def strayed(found: list[Any]) -> list[str]:
+        rounds = [s.case for s in found]
+        return [name for name, enough in (("churn", 99), ("gather", 5)) if rounds.count(name) < enough]
+
+    samples = bench.rounds.play(timed_plan(bench, 1e9), lambda text: None, strayed)
+    assert [(s.case, s.round) for s in samples] == clockwork.played
+    more = [("gather", 3), ("churn", 3), ("gather", 4)]  # a target's first, until it is good
+    assert clockwork.played[12:15] == more
+    assert clockwork.played[15:] == [("churn", number) for number in range(4, 9)]  # and an end of it
+
+
+def test_what_is_void_is_played_again_within_the_time(bench: SimpleNamespace, clockwork: SimpleNamespace) -> None:
+    bench.rounds.play(timed_plan(bench, 170.0), lambda text: None, lambda found: ["churn"])
+    assert len(clockwork.played) == 17
+    assert clockwork.now <= 170.0
 
 
 def test_one_that_cannot_play_does_not_stop_the_others(bench: SimpleNamespace) -> None:

@@ -338,6 +338,11 @@ TARGETS = (
 )
 
 
+def cases() -> set[str]:
+    """Those that a target names."""
+    return {check.case for target in TARGETS for make in target.checks for check in make(Data())} - {""}
+
+
 def losses(data: Data) -> Iterator[tuple[str, str, Ratio]]:
     """Every case and loop that uvpy is behind of by the median, whether or not a target names it."""
     for case in (name for name in CASES if name in data.results and name not in data.void):
