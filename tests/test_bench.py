@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -361,6 +362,62 @@ def test_the_report_says_what_the_json_says(bench: SimpleNamespace, tmp_path: Pa
     text = (tmp_path / "RESULTS.md").read_text()
     assert "4.00 (4.00-4.00)" not in text  # the later run counts
     assert "| call_soon_burst | uvloop |" in text
+
+
+def linked(page: Path) -> list[str]:
+    """The files and pictures of this repository that a page leads to."""
+    found = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    return [link for link in found if "://" not in link]
+
+
+@pytest.mark.parametrize("page", ["README.md", "tools/bench/RESULTS.md"])
+def test_what_the_pages_of_results_link_to_is_there(page: str) -> None:
+    links = linked(ROOT / page)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).is_file()] == []
+    assert any(link.endswith(".svg") for link in links)
+
+
+def test_the_readme_shows_the_pictures_of_the_results() -> None:
+    links = linked(ROOT / "README.md")
+    assert {f"tools/bench/pictures/{name}.svg" for name in ("convoy", "echo", "http")} <= set(links)
+    assert "tools/bench/RESULTS.md" in links
+
+
+def row_of(**figures: float) -> dict[str, Any]:
+    return {"rounds": 3, "x": {}, "against": {}, **figures}
+
+
+def test_writes_threads_and_scale_have_tables(bench: SimpleNamespace) -> None:
+    results = {
+        "writes2_8": {"uvloop": row_of(calls=3.25, wakeups=0.5), "uvpy": row_of(calls=2.125, wakeups=0.25)},
+        "writes5_8": {"uvpy": row_of(calls=9.0)},
+        "convoy_2_threads": {"uvpy": row_of(busy=0.95)},
+        "tcp_echo_10_t": {"uvpy": row_of(cpu=5e-6), "Go": row_of(cpu=1e-6)},
+    }
+    data = bench.targets.Data(results=results, void={"writes5_8": "it strayed"})
+    assert bench.results._writes(data).splitlines()[-4:] == [
+        "| case | uvloop | uvpy |",
+        "| -- | -: | -: |",
+        "| writes2_8 | 3.25, 0.50 | 2.12, 0.25 |",
+        "| writes5_8 | void | void |",
+    ]
+    assert bench.results._threads(data).splitlines()[-1] == "| convoy_2_threads | 95% |"
+    assert bench.results._scale(data).splitlines()[-1] == "| tcp_echo_10_t | 5.00 |"
+    assert bench.results._scale(bench.targets.Data()) == ""
+
+
+@pytest.mark.parametrize(
+    ("many", "floor", "word"), [(5.5e-6, 1e-6, "met"), (6e-6, 1e-6, "missed"), (6e-6, 1.2e-6, "floor")]
+)
+def test_flat_is_within_15_percent_or_grows_as_a_floor(
+    bench: SimpleNamespace, many: float, floor: float, word: str
+) -> None:
+    results = {
+        "tcp_echo_10_t": {"uvpy": row_of(cpu=5e-6), "C on libuv": row_of(cpu=1e-6)},
+        "tcp_echo_1000_t": {"uvpy": row_of(cpu=many), "C on libuv": row_of(cpu=floor)},
+    }
+    target = bench.targets.Target("", "", (bench.targets.flat("tcp_echo_10_t", "tcp_echo_1000_t"),))
+    assert bench.targets.verdict(target, bench.targets.Data(results=results)).word == word
 
 
 def test_a_void_case_is_not_drawn_and_says_so(bench: SimpleNamespace, tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ def _columns(case: Case, result: Result) -> list[tuple[str, Any]]:
     if has("calls"):
         columns.append(("system calls", lambda row: f"{row['calls']:.2f}"))
         columns.append(("polls", lambda row: f"{row['polls']:.2f}"))
+    if has("wakeups"):
+        columns.append(("client's wake-ups", lambda row: f"{row['wakeups']:.2f}"))
     if has("busy"):
         columns.append(("busy thread's speed", lambda row: f"{row['busy']:.0%}"))
     if has("unanswered") and any(row.get("unanswered") for row in result.values()):

@@ -2,8 +2,8 @@
 turns of some hundredths of a second each, there and back (ABBA), so that a noisy neighbour meets them all. The players
 of a solo case are there one after the other, in a new order each round.
 
-The time goes first to the cases that a target names, until each has had its rounds; then to the others; what is kept back
-and what is left goes to the cases that are void by then, as further rounds beside those they have had.
+The time goes first to the cases that a target names, until each has had its rounds, then to the others. What is kept
+back and what is left goes to the cases that are void by then, as further rounds beside those they have had.
 """
 
 from __future__ import annotations

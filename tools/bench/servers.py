@@ -199,6 +199,7 @@ SERVERS: dict[str, Starter] = {
     "unix": partial(_protocol, EchoProtocol),
     "tls": partial(_protocol, EchoProtocol),
     "buffered": partial(_protocol, _Buffered),
+    "writes1": partial(_protocol, partial(_Pieces, writes=1)),
     "writes2": partial(_protocol, partial(_Pieces, writes=2)),
     "writes5": partial(_protocol, partial(_Pieces, writes=5)),
     "pieces100": partial(_protocol, partial(_Pieces, size=100)),

@@ -7,13 +7,30 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import loops
-from cases import CASES
-from loops import BARE, BAREST, BAREST_FASTNET, BASE, CONTROL, FLOOR, OURS
+from cases import CASES, Micro
+from loops import BARE, BAREST, BAREST_FASTNET, BASE, CONTROL, FLOOR, FLOORS, OURS
 from pictures import time_text
 from stats import Ratio
 
 LEVEL = 0.97
 """From this share on one is as good as another; within so much of the floor it is reached."""
+
+FLAT = 1.15
+"""More than so many times as dear is not flat."""
+
+
+def numbered(head: str, tail: str = "") -> list[str]:
+    """The cases that have but a number between the two, by that number."""
+    found = ((name, name.removeprefix(head).removesuffix(tail)) for name in CASES if name.startswith(head))
+    return sorted(
+        (n for n, number in found if n == head + number + tail and number.isdigit()), key=lambda n: (len(n), n)
+    )
+
+
+CONNECTIONS = [name for name in numbered("tcp_echo_", "_t") if name != "tcp_echo_1_t"]
+TIMERS = ("call_later_cancel", "call_later_among", "call_later_among_million")
+FIRED = numbered("timers_")
+"""The same with more and more connections, with more and more timers waiting, and with more that fire."""
 
 
 @dataclass
@@ -179,6 +196,33 @@ def against(
     return checks
 
 
+def flat(first: str, *others: str) -> Checks:
+    """An operation of the others costs at most 15 % more than one of the first, or its cost grows as a floor's does."""
+
+    def growth(data: Data, case: str, label: str) -> float | None:
+        # What is timed by the wall is spent in other processes, too.
+        figure = CASES[case].figure if isinstance(CASES[case], Micro) else "cpu"
+        rows = [data.row(name, label) for name in (first, case)]
+        if not all(row and figure in row for row in rows):
+            return None
+        before, after = (row[figure] for row in rows if row)
+        return float(before / after if figure == "rate" else after / before)
+
+    def checks(data: Data) -> Iterator[Check]:
+        yield Check(first, True if data.row(first) else None, f"beside {first}")
+        for case in others:
+            ours = growth(data, case, OURS)
+            if ours is None:
+                yield Check(case, None, f"{case}: not measured beside {first}")
+                continue
+            floors = {label: found for label in FLOORS if (found := growth(data, case, label))}
+            said = "".join(f", {label} {found:.2f}" for label, found in floors.items())
+            at_floor = any(ours <= found / LEVEL for found in floors.values())
+            yield Check(case, ours <= FLAT, f"{case}: {ours:.2f} times as dear{said}", at_floor=at_floor)
+
+    return checks
+
+
 def at_least(case: str, name: str, least: float, show: Callable[[float], str]) -> Checks:
     return _bounded(case, name, lambda value: value >= least, show)
 
@@ -306,8 +350,8 @@ TARGETS = (
     Target("getaddrinfo of a numeric host", "ahead", (ahead("getaddrinfo"),)),
     Target(
         "subprocess spawn and wait, also with 1 GiB",
-        ">= 1.0 times asyncio",
-        _all(lambda name: against(name, BASE, 1.0), "spawn", "spawn_big"),
+        ">= 1.0 times asyncio; flat with memory",
+        (*_all(lambda name: against(name, BASE, 1.0), "spawn", "spawn_big"), flat("spawn", "spawn_big")),
     ),
     Target("8 MiB through a child's pipes", "ahead", (ahead("child_pipes"),)),
     Target("UDP echo, and bulk one way", "ahead", _all(ahead, "udp_echo", "udp_bulk")),
@@ -334,6 +378,11 @@ TARGETS = (
             against("executor_threads", BASE, LEVEL, figure="rate"),
             against("executor_threads", BASE, LEVEL, figure="p99"),
         ),
+    ),
+    Target(
+        "a request's cost, from 10 to 10,000 connections; a timer's, with 1,000,000 waiting",
+        "at most 15 % more",
+        (flat(*CONNECTIONS), flat(*TIMERS), *([flat(*FIRED)] if FIRED else [])),
     ),
 )
 

@@ -72,16 +72,16 @@ def _echo() -> dict[str, Case]:
 
 def _writes() -> dict[str, Case]:
     made: dict[str, Case] = {}
-    for connections in (8, 200):
-        for pieces in (2, 5):
+    for connections in (1, 8, 200):
+        for pieces in (1, 2, 5):
             made[f"writes{pieces}_{connections}"] = Load(
-                text=f"an answer of 1 KiB in {pieces} writes, {connections} connections",
+                text=f"an answer of 1 KiB in {pieces} write{'s' * (pieces > 1)}, {_connections_text(connections)}",
                 server=f"writes{pieces}",
                 connections=connections,
                 tuned=True,
             )
         made[f"pipelined16_{connections}"] = Load(
-            text=f"16 pipelined requests of 100 bytes, a write each, {connections} connections",
+            text=f"16 pipelined requests of 100 bytes, a write each, {_connections_text(connections)}",
             server="pieces100",
             connections=connections,
             size=100,
