@@ -182,6 +182,8 @@ def test_what_is_at_the_floor_is_excused(bench: SimpleNamespace) -> None:
     row = data.results["call_soon_burst"]["uvpy"]
     row["against"]["C on libuv"] = bench.stats.Ratio(0.98, 0.97, 0.99, 3)
     assert judged(bench, data) == "floor"
+    more = (bench.targets.ahead("call_soon_burst"), bench.targets.ahead("gather"))
+    assert bench.targets.verdict(bench.targets.Target("", "", more), data).word == "not measured"  # the other one
     row["against"]["C on libuv"] = bench.stats.Ratio(0.96, 0.95, 0.97, 3)
     assert judged(bench, data) == "missed"
 

@@ -95,9 +95,11 @@ def verdict(target: Target, data: Data) -> Verdict:
     if void := sorted({check.case for check in checks if check.case in data.void}):
         return Verdict("void", f"{text} (void: {', '.join(void)})")
     failed = [check for check in checks if check.ok is False]
-    if failed:
-        return Verdict("floor" if all(_at_floor(check, data) for check in failed) else "missed", text)
-    return Verdict("met" if all(check.ok for check in checks) else "not measured", text)
+    if not all(_at_floor(check, data) for check in failed):
+        return Verdict("missed", text)
+    if any(check.ok is None for check in checks):
+        return Verdict("not measured", text)
+    return Verdict("floor" if failed else "met", text)
 
 
 def _at_floor(check: Check, data: Data) -> bool:
