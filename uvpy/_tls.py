@@ -42,9 +42,11 @@ class SSLProtocol(_Stock):  # type: ignore[misc]
             if self._write_backlog:
                 self._do_write()
             else:
-                if self._outgoing.pending and not self._ssl_writing_paused:
+                waiting = self._outgoing.pending
+                if waiting and not self._ssl_writing_paused:
                     self._transport.write(self._outgoing.read())
-                if self._app_writing_paused or self._get_write_buffer_size() >= self._outgoing_high_water:
+                    waiting = 0
+                if self._app_writing_paused or waiting + self._write_buffer_size >= self._outgoing_high_water:
                     self._control_app_writing()
             if self._ssl_reading_paused or incoming.pending >= self._incoming_high_water:
                 self._control_ssl_reading()
@@ -102,12 +104,12 @@ class SSLProtocol(_Stock):  # type: ignore[misc]
                         self._write_buffer_size -= length
             except _AGAIN:
                 pass
-            if not self._ssl_writing_paused and self._outgoing.pending:
-                self._transport.write(self._outgoing.read())
-            if (
-                self._app_writing_paused
-                or self._outgoing.pending + self._write_buffer_size >= self._outgoing_high_water
-            ):
+            if not self._ssl_writing_paused:
+                sent = self._outgoing.read()
+                if sent:
+                    self._transport.write(sent)
+            waiting = self._outgoing.pending + self._write_buffer_size
+            if self._app_writing_paused or waiting >= self._outgoing_high_water:
                 self._control_app_writing()
         except Exception as exc:
             self._fatal_error(exc, "Fatal error on SSL protocol")
