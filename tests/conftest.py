@@ -23,7 +23,7 @@ import pytest
 
 sys.path.insert(0, os.fspath(pathlib.Path(__file__).parent))
 
-from support import certs, drive, explore, leaks, peers
+from support import benches, certs, drive, explore, leaks, peers
 
 MAKERS = {"asyncio": asyncio.SelectorEventLoop}
 CLASSES = {"asyncio": asyncio.SelectorEventLoop}
@@ -34,6 +34,8 @@ if os.environ.get("UVPY_TESTS_ORACLE_ONLY") != "1":
     CLASSES["uvpy"] = uvpy.Loop
 
 explore.load_profile()
+
+bench, load = benches.bench, benches.load
 
 WATCHDOG = float(os.environ.get("UVPY_TESTS_WATCHDOG", "60"))  # seconds; a test that hangs ends the run
 

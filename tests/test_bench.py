@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import shutil
-import socket
-import subprocess
+import re
 import sys
-import threading
-import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,23 +19,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCH = ROOT / "tools" / "bench"
-MODULES = ("baseline", "callgrind", "cases", "native", "pictures", "players", "report", "results", "rounds")
-MORE = ("loops", "stats", "syscalls", "targets")
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[SimpleNamespace]:
-    """Its modules, which lie flat in its folder; none of their names stays taken."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCH))
-    try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in (*MODULES, *MORE)})
-    finally:
-        sys.path.remove(str(BENCH))
-        for name in set(sys.modules) - before:
-            if str(BENCH) in (getattr(sys.modules[name], "__file__", None) or ""):
-                del sys.modules[name]
 
 
 # ---- percentiles and ratios
@@ -138,6 +116,17 @@ def test_a_case_is_void_where_asyncio_strays_from_itself(bench: SimpleNamespace,
     assert bool(found) == void
 
 
+@pytest.mark.parametrize(("spread", "void"), [(0.01, False), (0.1, False), (0.2, True)])
+def test_a_case_is_void_where_asyncio_is_not_sure_of_itself(bench: SimpleNamespace, spread: float, void: bool) -> None:
+    """Its median is 1, but the rounds differ."""
+    samples = [
+        sample(bench, number, label, [told(4.0 * (1 + off if "A/A" in label else 1))])
+        for number, off in enumerate((-spread, 0.0, spread))
+        for label in EVEN
+    ]
+    assert bool(bench.report.strayed(bench.report.summarize(samples, list(EVEN)))) == void
+
+
 def test_a_case_without_its_control_is_void(bench: SimpleNamespace) -> None:
     assert bench.report.strayed(summary(bench, {"asyncio": 4.0, "uvpy": 1.0})) == {
         "call_soon_burst": "asyncio could not be compared with itself by cpu"
@@ -193,8 +182,23 @@ def test_what_is_at_the_floor_is_excused(bench: SimpleNamespace) -> None:
     row = data.results["call_soon_burst"]["uvpy"]
     row["against"]["C on libuv"] = bench.stats.Ratio(0.98, 0.97, 0.99, 3)
     assert judged(bench, data) == "floor"
+    more = (bench.targets.ahead("call_soon_burst"), bench.targets.ahead("gather"))
+    assert bench.targets.verdict(bench.targets.Target("", "", more), data).word == "not measured"  # the other one
     row["against"]["C on libuv"] = bench.stats.Ratio(0.96, 0.95, 0.97, 3)
     assert judged(bench, data) == "missed"
+
+
+def test_aiofastnet_on_ours_has_a_floor_of_its_own(bench: SimpleNamespace) -> None:
+    """What ours itself is near to does not excuse it."""
+    ours = "uvpy + aiofastnet"
+    data = measured(bench, EVEN)
+    target = bench.targets.Target("", "", (bench.targets.against("call_soon_burst", "asyncio", 2.3, ours=ours),))
+    rows = data.results["call_soon_burst"]
+    rows[ours] = {"rounds": 3, "against": {"asyncio": bench.stats.Ratio(1.6, 1.6, 1.6, 3)}}
+    rows["uvpy"]["against"][bench.loops.BAREST] = bench.stats.Ratio(1.0, 1.0, 1.0, 3)
+    assert bench.targets.verdict(target, data).word == "missed"
+    rows[ours]["against"][bench.loops.BAREST_FASTNET] = bench.stats.Ratio(0.98, 0.97, 0.99, 3)
+    assert bench.targets.verdict(target, data).word == "floor"
 
 
 def test_losses_are_listed(bench: SimpleNamespace) -> None:
@@ -339,6 +343,62 @@ def test_the_report_says_what_the_json_says(bench: SimpleNamespace, tmp_path: Pa
     assert "| call_soon_burst | uvloop |" in text
 
 
+def linked(page: Path) -> list[str]:
+    """The files and pictures of this repository that a page leads to."""
+    found = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    return [link for link in found if "://" not in link]
+
+
+@pytest.mark.parametrize("page", ["README.md", "tools/bench/RESULTS.md"])
+def test_what_the_pages_of_results_link_to_is_there(page: str) -> None:
+    links = linked(ROOT / page)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).is_file()] == []
+    assert any(link.endswith(".svg") for link in links)
+
+
+def test_the_readme_shows_the_pictures_of_the_results() -> None:
+    links = linked(ROOT / "README.md")
+    assert {f"tools/bench/pictures/{name}.svg" for name in ("convoy", "echo", "http")} <= set(links)
+    assert "tools/bench/RESULTS.md" in links
+
+
+def row_of(**figures: float) -> dict[str, Any]:
+    return {"rounds": 3, "x": {}, "against": {}, **figures}
+
+
+def test_writes_threads_and_scale_have_tables(bench: SimpleNamespace) -> None:
+    results = {
+        "writes2_8": {"uvloop": row_of(calls=3.25, wakeups=0.5), "uvpy": row_of(calls=2.125, wakeups=0.25)},
+        "writes5_8": {"uvpy": row_of(calls=9.0)},
+        "convoy_2_threads": {"uvpy": row_of(busy=0.95)},
+        "tcp_echo_10_t": {"uvpy": row_of(cpu=5e-6), "Go": row_of(cpu=1e-6)},
+    }
+    data = bench.targets.Data(results=results, void={"writes5_8": "it strayed"})
+    assert bench.results._writes(data).splitlines()[-4:] == [
+        "| case | uvloop | uvpy |",
+        "| -- | -: | -: |",
+        "| writes2_8 | 3.25, 0.50 | 2.12, 0.25 |",
+        "| writes5_8 | void | void |",
+    ]
+    assert bench.results._threads(data).splitlines()[-1] == "| convoy_2_threads | 95% |"
+    assert bench.results._scale(data).splitlines()[-1] == "| tcp_echo_10_t | 5.00 |"
+    assert bench.results._scale(bench.targets.Data()) == ""
+
+
+@pytest.mark.parametrize(
+    ("many", "floor", "word"), [(5.5e-6, 1e-6, "met"), (6e-6, 1e-6, "missed"), (6e-6, 1.2e-6, "floor")]
+)
+def test_flat_is_within_15_percent_or_grows_as_a_floor(
+    bench: SimpleNamespace, many: float, floor: float, word: str
+) -> None:
+    results = {
+        "tcp_echo_10_t": {"uvpy": row_of(cpu=5e-6), "C on libuv": row_of(cpu=1e-6)},
+        "tcp_echo_1000_t": {"uvpy": row_of(cpu=many), "C on libuv": row_of(cpu=floor)},
+    }
+    target = bench.targets.Target("", "", (bench.targets.flat("tcp_echo_10_t", "tcp_echo_1000_t"),))
+    assert bench.targets.verdict(target, bench.targets.Data(results=results)).word == word
+
+
 def test_a_void_case_is_not_drawn_and_says_so(bench: SimpleNamespace, tmp_path: Path) -> None:
     run = {**run_of(bench, EVEN), "void": {"call_soon_burst": "it strayed"}}
     bench.results.write([run], tmp_path)
@@ -350,12 +410,12 @@ def test_a_void_case_is_not_drawn_and_says_so(bench: SimpleNamespace, tmp_path: 
 
 
 def plan(bench: SimpleNamespace, names: list[str], labels: list[str]) -> Any:
-    return bench.rounds.Plan(1, 2, 0.1, names, labels, seed=1, pin=False, within=60.0, env={})
+    return bench.rounds.Plan(1, 2, 0.1, names, [], labels, seed=1, pin=False, within=60.0, env={})
 
 
 def test_a_round_is_played_by_all_side_by_side(bench: SimpleNamespace, load: Path) -> None:
     labels = ["asyncio", "asyncio (A/A)", "uvpy"]
-    samples = bench.rounds.play(plan(bench, ["sleep0", "tcp_echo_1"], labels), lambda text: None)
+    samples = bench.rounds.play(plan(bench, ["sleep0", "tcp_echo_1"], labels), lambda text: None, lambda found: ())
     assert [(s.label, s.error) for s in samples] == [(label, None) for label in [*labels, *labels]]
     assert {s.loop for s in samples if s.label == "uvpy"} == {"uvpy._loop.Loop"}
     results = bench.report.summarize(samples, labels)
@@ -367,6 +427,53 @@ def test_a_round_is_played_by_all_side_by_side(bench: SimpleNamespace, load: Pat
     assert results["tcp_echo_1"]["uvpy"]["p50"] <= results["tcp_echo_1"]["uvpy"]["p9999"]
 
 
+@pytest.fixture
+def clockwork(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Rounds in which each case takes ten seconds of a clock that only they move; `played` has (case, round)."""
+    found = SimpleNamespace(now=0.0, played=[])
+
+    def case(number: int, name: str, *_: object) -> list[Any]:
+        found.now += 10.0
+        found.played.append((name, number))
+        return [sample(bench, number, "uvpy", [told(1.0)])._replace(case=name)]
+
+    monkeypatch.setattr(bench.rounds, "_case", case)
+    monkeypatch.setattr(bench.rounds, "time", SimpleNamespace(monotonic=lambda: found.now))
+    return found
+
+
+def timed_plan(bench: SimpleNamespace, seconds: float) -> Any:
+    names = [["sleep0", "gather"], ["tcp_echo_1", "churn"]]
+    return bench.rounds.Plan(3, 2, 1.0, *names, ["uvpy"], seed=1, pin=False, within=seconds, env={})
+
+
+def test_targets_have_all_their_rounds_before_the_others(bench: SimpleNamespace, clockwork: SimpleNamespace) -> None:
+    """Of 100 s 85 are for rounds: the six of the two that come first, and one of each of the others."""
+    bench.rounds.play(timed_plan(bench, 100.0), lambda text: None, lambda found: ())
+    assert sorted(clockwork.played[:6]) == [(name, number) for name in ("gather", "sleep0") for number in range(3)]
+    assert sorted(clockwork.played[6:]) == [("churn", 0), ("tcp_echo_1", 0)]
+
+
+def test_void_cases_have_further_rounds_that_count_beside_the_first(
+    bench: SimpleNamespace, clockwork: SimpleNamespace
+) -> None:
+    def strayed(found: list[Any]) -> list[str]:
+        rounds = [s.case for s in found]
+        return [name for name, enough in (("churn", 99), ("gather", 5)) if rounds.count(name) < enough]
+
+    samples = bench.rounds.play(timed_plan(bench, 1e9), lambda text: None, strayed)
+    assert [(s.case, s.round) for s in samples] == clockwork.played
+    more = [("gather", 3), ("churn", 3), ("gather", 4)]  # a target's first, until it is good
+    assert clockwork.played[12:15] == more
+    assert clockwork.played[15:] == [("churn", number) for number in range(4, 9)]  # and an end of it
+
+
+def test_what_is_void_is_played_again_within_the_time(bench: SimpleNamespace, clockwork: SimpleNamespace) -> None:
+    bench.rounds.play(timed_plan(bench, 170.0), lambda text: None, lambda found: ["churn"])
+    assert len(clockwork.played) == 17
+    assert clockwork.now <= 170.0
+
+
 def test_one_that_cannot_play_does_not_stop_the_others(bench: SimpleNamespace) -> None:
     """This case cannot be done without a loop."""
     order = ["asyncio", bench.loops.BARE]
@@ -375,138 +482,3 @@ def test_one_that_cannot_play_does_not_stop_the_others(bench: SimpleNamespace) -
     assert len(good.slices) == 2
     assert "ended with status 1" in bad.error
     assert bad.slices == []
-
-
-# ---- the load generator
-
-
-@pytest.fixture(scope="module")
-def load(bench: SimpleNamespace) -> Path:
-    if sys.platform != "linux" or shutil.which("cc") is None:
-        pytest.skip("the load generator needs Linux and a C compiler")
-    return bench.native.load_generator()
-
-
-def served(answer: Callable[[socket.socket], None]) -> tuple[socket.socket, threading.Thread]:
-    """A server of plain sockets; a connection after the other, until its listener is closed."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                answer(connection)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return listener, thread
-
-
-def asked(load: Path, answer: Callable[[socket.socket], None], line: str, *options: str) -> dict[str, Any]:
-    listener, thread = served(answer)
-    try:
-        command = [load, "--limit", "30", *options, "tcp", str(listener.getsockname()[1])]
-        done = subprocess.run(command, input=f"{line}\n", capture_output=True, text=True, timeout=60, check=False)
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-    if done.returncode:
-        return {"error": done.stderr}
-    ready, result = map(json.loads, done.stdout.splitlines())
-    assert ready == {"ready": True}
-    return result
-
-
-def echo(connection: socket.socket) -> None:
-    while data := connection.recv(65536):
-        connection.sendall(data)
-
-
-def test_load_counts_what_it_is_told_to(load: Path) -> None:
-    found = asked(load, echo, "count 96", "--depth", "16", "--size", "100")
-    assert found["operations"] == 96
-    assert sum(count for _, count in found["histogram"]) == 96
-
-
-def test_load_connects_for_each_request(load: Path) -> None:
-    connections = 0
-
-    def answer(connection: socket.socket) -> None:
-        nonlocal connections
-        connections += 1
-        echo(connection)
-
-    found = asked(load, answer, "count 20", "--churn")
-    assert found["operations"] == connections == 20
-
-
-def test_load_notices_a_wrong_answer(load: Path) -> None:
-    def answer(connection: socket.socket) -> None:
-        while data := connection.recv(65536):
-            connection.sendall(data[:-1] + b"!")
-
-    assert "the answer is not the request" in asked(load, answer, "count 1")["error"]
-
-
-def test_load_at_a_rate_counts_from_when_a_request_was_due(bench: SimpleNamespace, load: Path) -> None:
-    """The server stalls once, for 0.4 of the 0.8 s: then a good part of the requests has waited long, although each
-    was answered at once when it was sent.
-    """
-    stalled = False
-
-    def answer(connection: socket.socket) -> None:
-        nonlocal stalled
-        number = 0
-        while data := connection.recv(65536):
-            number += 1
-            if number == 3:
-                stalled = True
-                time.sleep(0.4)
-            connection.sendall(data)
-
-    found = asked(load, answer, "fixed 0.8 200")
-    assert stalled
-    assert found["due"] == found["operations"] + found["unanswered"]
-    assert 155 <= found["due"] <= 160
-    times = bench.stats.Histogram(map(tuple, found["histogram"]))
-    assert times.percentile(75) > 0.1
-    assert times.percentile(100) > 0.39
-
-
-def test_load_at_a_rate_that_cannot_be_kept_says_so(load: Path) -> None:
-    def answer(connection: socket.socket) -> None:
-        while data := connection.recv(65536):
-            time.sleep(0.02)
-            connection.sendall(data)
-
-    found = asked(load, answer, "poisson 0.3 1000")
-    assert found["unanswered"] > 200
-    assert found["operations"] < 60
-    assert sum(count for _, count in found["histogram"]) == found["due"]
-
-
-def test_the_buckets_of_times_are_fine_enough(tmp_path: Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
-    source = tmp_path / "buckets.c"
-    source.write_text(
-        '#include "histogram.h"\n'
-        "int main(void) {\n"
-        "  uint64_t previous = 0;\n"
-        "  for (uint64_t value = 0; value < 1000000000000ull; value += value / 97 + 1) {\n"
-        "    uint64_t told = histogram_value(histogram_bucket(value));\n"
-        "    uint64_t off = told > value ? told - value : value - told;\n"
-        '    if (off * 128 > value || told < previous) return printf("%llu", (unsigned long long)value), 1;\n'
-        "    previous = told;\n"
-        "  }\n"
-        "  return histogram_bucket(UINT64_MAX) >= HISTOGRAM_BUCKETS;\n"
-        "}\n"
-    )
-    program = tmp_path / "buckets"
-    subprocess.run(["cc", "-I", str(BENCH / "native"), "-o", program, source], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout

@@ -21,19 +21,18 @@ import threading
 import time
 import warnings
 import weakref
-from asyncio import selector_events, sslproto, unix_events
+from asyncio import selector_events, unix_events
 from asyncio.log import logger
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _core, _dns, _native, _process, _sock
+from . import _core, _dns, _native, _process, _sock, _tls
 
 # What is borrowed has asyncio's own classes for `self`; it works on any loop with the same hooks.
 _selector_events: Any = selector_events
 _unix_events: Any = unix_events
 _Selector = _selector_events.BaseSelectorEventLoop
 _Unix = _unix_events._UnixSelectorEventLoop
-_SSLProtocol: Any = sslproto.SSLProtocol
 
 os.register_at_fork(before=_core.before_fork, after_in_child=_core.after_fork_in_child)
 
@@ -241,7 +240,7 @@ class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
         **context: Any,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
-        ssl_protocol = _SSLProtocol(
+        ssl_protocol = _tls.protocol_class()(
             self,
             protocol,
             sslcontext,

@@ -5,6 +5,8 @@ import contextlib
 import contextvars
 import gc
 import ssl
+from asyncio import sslproto
+from unittest import mock
 
 import pytest
 
@@ -104,6 +106,101 @@ async def test_a_buffered_protocol_over_tls(loop, secured):
     async with secured(lambda: Buffered(1000)) as (_, protocol, peer):
         await peer.send(pattern(50_000))
         same(await protocol.got(50_000), pattern(50_000))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (16 * KB,), (16 * KB, 1), (700, 16 * KB, 16 * KB, 3)], ids=str)
+async def test_records_that_come_together_are_handed_on_together(loop, secured, sizes):
+    """Whatever their sizes, full ones too: none is left behind to wait for more."""
+    blobs = [pattern(size) for size in sizes]
+    async with secured(Recorder) as (transport, protocol, peer):
+        await asyncio.wrap_future(peer.ready)
+        transport.pause_reading()
+        await asyncio.wrap_future(peer.peer.start(lambda: [peer.peer.sock.sendall(blob) for blob in blobs]))
+        await turns(3)
+        transport.resume_reading()
+        same(await protocol.got(sum(sizes)), b"".join(blobs))
+        for blob in blobs:
+            protocol.data.clear()
+            await peer.send(blob)
+            same(await protocol.got(len(blob)), blob)
+
+
+async def test_a_record_that_comes_in_pieces(loop, sockets, authority):
+    """Of one record the head, then its rest with another one's head: each is handed on when it is whole."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    build, made = keeping(Recorder)
+    async with serve(build, ssl=authority.server()) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        end = authority.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        while True:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(KB * KB))
+                continue
+            break
+        end.write(b"first")
+        end.write(b"second")
+        sent = outgoing.read()
+        for at in range(0, len(sent), 20):
+            writer.write(sent[at : at + 20])
+            await turns(3)
+        await eventually(lambda: made and bytes(made[0].data) == b"firstsecond")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_an_error_of_the_protocol_ends_the_connection(loop, secured, errors):
+    class Failing(Recorder):
+        def data_received(self, data):
+            raise ValueError(f"cannot bear {data!r}")
+
+    async with secured(Failing) as (_, protocol, peer):
+        await peer.send(b"this")
+        assert isinstance(await protocol.lost(), ValueError)
+        assert [error["message"] for error in errors.take()] == ["Fatal error on SSL protocol"]
+
+
+async def test_what_a_program_has_replaced_is_called(loop, secured):
+    """Methods of asyncio's SSLProtocol and of ssl's SSLObject, as tests and work-arounds patch them."""
+    stock = {(sslproto.SSLProtocol, "_process_outgoing"), (ssl.SSLObject, "read"), (ssl.SSLObject, "write")}
+    for kind, name in stock:
+        with mock.patch.object(kind, name, autospec=True, side_effect=getattr(kind, name)) as spy:
+            async with secured(Recorder) as (transport, protocol, peer):
+                transport.write(b"to and")
+                assert await peer.recv(6) == b"to and"
+                await peer.send(b"fro")
+                assert await protocol.got(3) == b"fro"
+        assert spy.called
+
+
+async def test_an_ssl_object_of_the_programs_own(loop, sockets, authority):
+    class Counting(ssl.SSLObject):
+        reads = writes = 0
+
+        def read(self, *args):
+            Counting.reads += 1
+            return super().read(*args)
+
+        def write(self, *args):
+            Counting.writes += 1
+            return super().write(*args)
+
+    context = authority.client()
+    context.sslobject_class = Counting
+    ours, theirs = sockets.pair(tcp=True)
+    peer = Secure(sockets.peer(theirs), authority.server(), server_side=True)
+    sockets.callback(peer.finish)
+    transport, protocol = await loop.create_connection(Recorder, sock=ours, ssl=context, server_hostname="localhost")
+    transport.write(b"there")
+    assert await peer.recv(5) == b"there"
+    await peer.send(b"back")
+    assert await protocol.got(4) == b"back"
+    assert isinstance(transport.get_extra_info("ssl_object"), Counting)
+    assert Counting.reads > 0
+    assert Counting.writes == 1
+    await drop(transport)
 
 
 async def test_extra_info(loop, secured, request):

@@ -20,10 +20,10 @@ import native
 import report
 from cases import COUNTED
 from native import Failed
-from players import Process, environment, measured
+from players import Process, certificate, environment, measured
 
 LIMIT = 300
-ECHO = "tcp_echo"
+ECHO, TLS = "tcp_echo", "tls_echo_1"
 FLOOR_REQUESTS = (100, 600)
 
 Counted = dict[str, float | None]
@@ -47,7 +47,7 @@ def count(names: list[str], labels: list[str]) -> Found:
     found: Found = {}
     for name in names:
         for label in labels:
-            if (label == loops.FLOOR and name != ECHO) or (label == loops.BARE and not COUNTED[name].bare):
+            if not _plays(label, name):
                 continue
             print(f"callgrind: {name}, {label}", flush=True)
             try:
@@ -55,6 +55,12 @@ def count(names: list[str], labels: list[str]) -> Found:
             except Failed as failed:
                 found.setdefault(name, {})[label] = str(failed)
     return found
+
+
+def _plays(label: str, name: str) -> bool:
+    if label == loops.FLOOR:
+        return name == ECHO
+    return bool(COUNTED[name].bare) if label == loops.BARE else label in (*loops.LOOPS, *COUNTED[name].extras)
 
 
 def show(found: Found) -> str:
@@ -87,15 +93,16 @@ def _command(out: Path) -> list[str | Path]:
     return [*fixed, "valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in environment().items() if name in _KEPT}
+def _environment(name: str = "") -> dict[str, str]:
+    kept = {key: value for key, value in environment().items() if key in _KEPT}
+    return {**kept, "BENCH_CERTIFICATE": str(certificate())} if name == TLS else kept
 
 
 def _run(name: str, label: str) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         counted = measured("micro", label, name, "--count", "--limit", LIMIT)
-        process = Process([*_command(out), "--instr-atstart=no", *counted], _environment(), LIMIT)
+        process = Process([*_command(out), "--instr-atstart=no", *counted], _environment(name), LIMIT)
         try:
             process.end()
         finally:

@@ -50,6 +50,7 @@ LOOPS = {
 """Those that play every case."""
 
 FASTNET = {
+    "asyncio + aiofastnet": Contender("asyncio", fastnet=True),
     "uvloop + aiofastnet": Contender("uvloop", fastnet=True),
     "uvpy + aiofastnet": Contender("uvpy", fastnet=True),
 }
@@ -60,7 +61,11 @@ CONVOY = {
 FLOOR = "C on libuv"
 BARE = "without a loop"
 """The same work by CPython's own blocking functions alone."""
-FLOORS = {FLOOR: Contender(program="cc"), BARE: Contender()}
+BAREST = "the barest loop"
+"""What a protocol and the kernel cost: a loop that only calls what is ready (barest.py)."""
+BAREST_FASTNET = "the barest loop + aiofastnet"
+BARESTS = {BAREST: Contender("barest"), BAREST_FASTNET: Contender("barest", fastnet=True)}
+FLOORS = {FLOOR: Contender(program="cc"), BARE: Contender(), **BARESTS}
 NEIGHBOURS = {
     "Go": Contender(program="go"),
     "Node": Contender(program="node"),
@@ -112,7 +117,7 @@ def version(label: str, floor: Callable[[], str]) -> str | None:
 
 
 def _module_version(module: str) -> str:
-    if module == "asyncio":
+    if module in ("asyncio", "barest"):
         return f"Python {platform.python_version()}"
     found = importlib.import_module(module)
     text = f"{module} {importlib.metadata.version(module) if module != 'uvpy' else found.__version__}"

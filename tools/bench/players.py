@@ -317,6 +317,8 @@ def _by_operation(told: Told) -> Told:
     if not count:
         raise Failed("nothing was done in its time")
     found = {**told, "rate": count / told["wall"], "cpu": told["cpu"] / count}
+    if "wakeups" in told:
+        found["wakeups"] = told["wakeups"] / count
     if "histogram" in told:
         times = stats.Histogram(map(tuple, told["histogram"]))
         found |= {percentile_name(p): times.percentile(p) for p in PERCENTILES}

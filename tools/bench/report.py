@@ -16,6 +16,9 @@ from rounds import Sample
 STRAYS = {"cpu": 0.05, "rate": 0.05, "bytes": 0.05, "p50": 0.1, "p99": 0.25}
 """By how much asyncio may differ from itself, by figure, before a case says nothing."""
 
+SURE = 3
+"""So many times as far its interval may reach: where it reaches farther, too little is known of the machine's noise."""
+
 CLIENT_BUSY = 0.85
 """The share of a core from which on the load generator is taken to be the limit."""
 
@@ -115,6 +118,8 @@ def strayed(results: dict[str, Result]) -> dict[str, str]:
             found[name] = f"asyncio could not be compared with itself by {figure}"
         elif abs(control.median - 1) > STRAYS[figure]:
             found[name] = f"asyncio is {control.median:.3f} times as good as itself by {figure}"
+        elif max(1 - control.low, control.high - 1) > SURE * STRAYS[figure]:
+            found[name] = f"asyncio is {control.low:.2f} to {control.high:.2f} times as good as itself by {figure}"
     return found
 
 
@@ -175,6 +180,8 @@ def _columns(case: Case, result: Result) -> list[tuple[str, Any]]:
     if has("calls"):
         columns.append(("system calls", lambda row: f"{row['calls']:.2f}"))
         columns.append(("polls", lambda row: f"{row['polls']:.2f}"))
+    if has("wakeups"):
+        columns.append(("client's wake-ups", lambda row: f"{row['wakeups']:.2f}"))
     if has("busy"):
         columns.append(("busy thread's speed", lambda row: f"{row['busy']:.0%}"))
     if has("unanswered") and any(row.get("unanswered") for row in result.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,7 @@ def _latencies(data: Data, case: str) -> dict[str, list[tuple[float, float]]]:
 
 def text(runs: Sequence[dict[str, Any]], data: Data, drawings: Sequence[str]) -> str:
     parts = [_INTRODUCTION, _targets(data), _losses(data)]
+    parts += [table for table in (_writes(data), _threads(data), _scale(data)) if table]
     if drawings:
         parts.append("## Pictures\n\n" + "\n\n".join(f"![{name[:-4]}]({PICTURES}/{name})" for name in drawings))
     for family, names in FAMILIES.items():
@@ -162,6 +163,56 @@ def _losses(data: Data) -> str:
     rows = [(case, label, f"{r.median:.2f}", f"{r.low:.2f}-{r.high:.2f}") for case, label, r in lost]
     table = report.table(("case", "behind", "uvpy is so many times as good", "95 %"), rows, padded=False)
     return f"## Where uvpy is behind\n\n{table}"
+
+
+def _summary(title: str, data: Data, names: Sequence[str], cell: Callable[[dict[str, Any]], str], about: str) -> str:
+    """A table of several cases, one a line, with a column for each that has played any of them, neighbours left out.
+    Empty where none was played.
+    """
+    rows = {name: dict(_rows(data, name)) for name in names}
+    labels = [
+        label
+        for label in loops.CONTENDERS
+        if label not in loops.NEIGHBOURS and any(label in played for played in rows.values())
+    ]
+    if not labels:
+        return ""
+
+    def shown(name: str, label: str) -> str:
+        if name in data.void:
+            return "void"
+        try:
+            return cell(rows[name][label]) if label in rows[name] else ""
+        except KeyError:
+            return ""  # it has no such figure
+
+    lines = [(name, *(shown(name, label) for label in labels)) for name in names if name in data.results]
+    return f"## {title}\n\n{about}\n\n{report.table(('case', *labels), lines, padded=False)}"
+
+
+def _writes(data: Data) -> str:
+    names = ["tcp_echo_1_t", *FAMILIES["writes"]]
+    about = """The server's system calls for an answer, and how often the client had to be woken for it: it sleeps
+where nothing has come. writes1 to writes5 answer 1 KiB in so many writes, pipelined16 has 16 requests on their way and
+a write for each; the last number is that of the connections."""
+    return _summary("Writes", data, names, lambda row: f"{row['calls']:.2f}, {row['wakeups']:.2f}", about)
+
+
+def _threads(data: Data) -> str:
+    names = [f"convoy_{which}" for which in ("20", "500", "2_threads", "4_threads", "closed_1", "closed_10")]
+    about = """How fast the busy threads are, in all, beside the loop under load: the share of what they are beside the
+idle loop. One thread where the case's name does not say how many."""
+    return _summary("Busy threads", data, names, lambda row: f"{row['busy']:.0%}", about)
+
+
+def _scale(data: Data) -> str:
+    connections = targets.numbered("tcp_echo_", "_t")
+    about = (
+        "Processor time of an operation, in microseconds: it should not grow with the number of connections or timers."
+    )
+    return _summary(
+        "Scale", data, [*connections, *targets.TIMERS, *targets.FIRED], lambda row: f"{row['cpu'] * 1e6:.2f}", about
+    )
 
 
 def _provenance(runs: Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,9 @@
 """Takes the samples. In a round each case is played by all its contenders in fresh processes, side by side: they take
 turns of some hundredths of a second each, there and back (ABBA), so that a noisy neighbour meets them all. The players
 of a solo case are there one after the other, in a new order each round.
+
+The time goes first to the cases that a target names, until each has had its rounds, then to the others. What is kept
+back and what is left goes to the cases that are void by then, as further rounds beside those they have had.
 """
 
 from __future__ import annotations
@@ -8,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import cases
@@ -20,6 +24,11 @@ from players import Player, Told
 
 CALLS = 0.05
 """Seconds in which system calls are counted, once, in the first round."""
+
+AGAIN = 0.15
+"""The share of the time that is kept for cases which are void after their rounds."""
+MOST = 3
+"""So many times its rounds a case may have, however void it is."""
 
 
 class Sample(NamedTuple):
@@ -42,40 +51,54 @@ class Plan(NamedTuple):
     """Of a case in a round, an even number; half of it where a turn is long."""
     scale: float
     """Of the turns' lengths."""
-    cases: list[str]
+    first: list[str]
+    """The cases that come before the others."""
+    others: list[str]
     labels: list[str]
     seed: int
     pin: bool
     within: float
-    """Seconds; a case that would not be through by then is left out."""
+    """Seconds for all of it; a case that would not be through by then is left out."""
     env: Mapping[str, str]
     """What measured processes are told besides: the ports of services."""
 
 
-def play(plan: Plan, show: Callable[[str], None]) -> list[Sample]:
+def play(plan: Plan, show: Callable[[str], None], strayed: Callable[[list[Sample]], Iterable[str]]) -> list[Sample]:
+    """All samples; `strayed` says of those so far which cases are void."""
     chance = random.Random(plan.seed)
     samples: list[Sample] = []
     began = time.monotonic()
-    longest = dict.fromkeys(plan.cases, 0.0)
+    had: Counter[str] = Counter()
+    longest: dict[str, float] = {}
     rates: dict[str, float] = {}
-    for number in range(plan.rounds):
-        if min(longest.values()) + time.monotonic() - began > plan.within:
-            show(f"no time for more than {number} rounds")
+
+    def play_case(case: str, until: float) -> bool:
+        case_began = time.monotonic() - began
+        if case_began + longest.get(case, 0.0) > until:
+            show(f"no time for {case} in round {had[case] + 1}")
+            return False
+        there = cases.labels(CASES[case], plan.labels)
+        for sample in _case(had[case], case, chance.sample(there, len(there)), plan, rates):
+            samples.append(sample)
+            if sample.error:
+                show(f"FAILED: {case} on {sample.label}: {sample.error}")
+        had[case] += 1
+        taken = time.monotonic() - began - case_began
+        longest[case] = max(longest.get(case, 0.0), taken)
+        show(f"[{time.monotonic() - began:6.1f}s] round {had[case]} of {case}, {taken:.1f} s")
+        return True
+
+    for names in (plan.first, plan.others):
+        for _ in range(plan.rounds):
+            for case in chance.sample(names, len(names)):
+                play_case(case, plan.within * (1 - AGAIN))
+    known = [*plan.first, *plan.others]
+    while void := [name for name in strayed(samples) if had[name] < MOST * plan.rounds]:
+        show(f"once more, since they are void: {', '.join(void)}")
+        void.sort(key=known.index)
+        played = [play_case(case, plan.within) for case in void]
+        if not any(played):
             break
-        for case in chance.sample(plan.cases, len(plan.cases)):
-            case_began = time.monotonic() - began
-            if case_began + longest[case] > plan.within:
-                show(f"no time for {case} in round {number + 1}")
-                continue
-            there = cases.labels(CASES[case], plan.labels)
-            played = _case(number, case, chance.sample(there, len(there)), plan, rates)
-            for sample in played:
-                samples.append(sample)
-                if sample.error:
-                    show(f"FAILED: {case} on {sample.label}: {sample.error}")
-            taken = time.monotonic() - began - case_began
-            longest[case] = max(longest[case], taken)
-            show(f"[{time.monotonic() - began:6.1f}s] round {number + 1} of {plan.rounds}: {case}, {taken:.1f} s")
     return samples
 
 

@@ -3,7 +3,7 @@ instructions (--callgrind), or the report that is made from such runs (--report)
 
 A ratio compares a contender with asyncio in the same lap; the table gives the median of the laps' and then of the
 rounds', above 1 where it is better. asyncio plays a second time as a control: where it strays from itself, the case is
-void. A void case is played once more at the end; what it had then is kept in the JSON, apart.
+void. A void case has further rounds at the end, which count beside those it had.
 
 Exit status: 0; 1 when a sample failed or the baseline is passed; 2 when a case is void.
 """
@@ -31,9 +31,10 @@ import native
 import report
 import results
 import syscalls
+import targets
 from cases import CASES, COUNTED, FAMILIES
 from native import Failed
-from rounds import Plan, Sample, play
+from rounds import Plan, play
 from stats import Ratio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -41,10 +42,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from devlib import services
 from devlib.steps import Failure
 
-LENGTHS = {"full": (3, 4, 1.0, 25 * 60.0), "quick": (5, 2, 0.5, 300.0), "smoke": (1, 2, 0.3, math.inf)}
+LENGTHS = {"full": (3, 6, 1.0, 42 * 60.0), "quick": (5, 2, 0.5, 300.0), "smoke": (1, 2, 0.3, math.inf)}
 """Rounds, laps, scale of the turns, seconds."""
-AGAIN = 0.15
-"""What more of the time void cases may have."""
 
 
 def build_of(labels: list[str]) -> dict[str, str]:
@@ -161,18 +160,11 @@ def _measure(args: argparse.Namespace, names: list[str], labels: list[str]) -> t
 
     with contextlib.ExitStack() as stack:
         names, env = _services(stack, names)
-        plan = Plan(args.rounds or rounds, laps, scale, names, labels, args.seed, args.pin, within, env)
-        began = time.monotonic()
-        samples = play(plan, say)
-        void = report.strayed(report.summarize(samples, labels))
-        replayed: list[Sample] = []
-        if void and args.length == "full":
-            say(f"once more, since they are void: {', '.join(void)}")
-            left = (1 + AGAIN) * within - (time.monotonic() - began)
-            again = play(plan._replace(cases=list(void), seed=args.seed + 1, within=left), say)
-            played = {sample.case for sample in again}
-            replayed = [sample for sample in samples if sample.case in played]
-            samples = [sample for sample in samples if sample.case not in played] + again
+        aimed = targets.cases()
+        first, others = [n for n in names if n in aimed], [n for n in names if n not in aimed]
+        plan = Plan(args.rounds or rounds, laps, scale, first, others, labels, args.seed, args.pin, within, env)
+        again = args.length == "full"
+        samples = play(plan, say, lambda found: report.strayed(report.summarize(found, labels)) if again else ())
     found = report.summarize(samples, labels)
     void = report.strayed(found)
     print(f"\n{report.show(found, void)}")
@@ -182,7 +174,6 @@ def _measure(args: argparse.Namespace, names: list[str], labels: list[str]) -> t
         "void": void,
         "failures": failed,
         "samples": [sample._replace(histogram=[])._asdict() for sample in samples],
-        "replayed": [sample._replace(histogram=[])._asdict() for sample in replayed],
     }
     return told, failed
 
@@ -199,7 +190,7 @@ def _run(args: argparse.Namespace) -> int:
     labels = [label for label, text in versions.items() if text]
     builds = build_of(labels)
     told: dict[str, Any] = {
-        "format": 2,
+        "format": 3,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "arguments": sys.argv[1:],
         "seed": args.seed,
@@ -209,7 +200,8 @@ def _run(args: argparse.Namespace) -> int:
     }
     print("machine                  " + ", ".join(f"{name} {value}" for name, value in told["machine"].items()))
     if args.callgrind:
-        chosen = [label for label in labels if label in {**loops.LOOPS, **loops.FLOORS} and label != loops.CONTROL]
+        counting = {**loops.LOOPS, **loops.FASTNET, **loops.FLOORS}
+        chosen = [label for label in labels if label in counting and label != loops.CONTROL]
         counted = callgrind.count(names, chosen)
         told["instructions"] = counted
         failures = [f"{c} on {label}: {r}" for c, rows in counted.items() for label, r in rows.items() if r is str(r)]

@@ -117,16 +117,19 @@ def _listener(case: Load) -> tuple[socket.socket, str]:
     return listener, name if isinstance(name, str) else str(name[1])
 
 
+def server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(os.environ["BENCH_CERTIFICATE"])
+    return context
+
+
 async def _protocol(factory: Callable[[], asyncio.BaseProtocol], loop: Loop, case: Load) -> str:
     listener, address = _listener(case)
     if case.transport == "unix":
         await loop.create_unix_server(factory, sock=listener, backlog=BACKLOG)
     else:
-        context = None
-        if case.transport == "tls":
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.load_cert_chain(os.environ["BENCH_CERTIFICATE"])
+        context = server_context() if case.transport == "tls" else None
         await loop.create_server(factory, sock=listener, ssl=context, backlog=BACKLOG)
     return address
 

@@ -7,10 +7,12 @@ import functools
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import native
 import servers
+from loops import BARESTS, FASTNET
 
 from cases.kinds import Case, Load, Loop, Micro
 
@@ -78,4 +80,5 @@ CASES: dict[str, Case] = {
     "tcp_echo_streams": _counted("TCP echo, streams", "streams"),
     "tcp_echo_writes2": _counted("TCP echo in two writes", "writes2"),
     "udp_echo_one": _counted("UDP echo", "udp", "udp"),
+    "tls_echo_1": replace(_counted("TLS 1.3 echo, asyncio.Protocol", "tls", "tls"), extras=(*FASTNET, *BARESTS)),
 }

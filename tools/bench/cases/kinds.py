@@ -69,7 +69,7 @@ class Load(Case):
     drops: bool = False
     """The threads drop the GIL often, as numpy does."""
     figure: str = "rate"
-    turn: float = 0.1
+    turn: float = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loops import CONVOY, FASTNET, FLOOR, NEIGHBOURS
+from loops import BARESTS, CONVOY, FASTNET, FLOOR, NEIGHBOURS
 
 from cases.kinds import Case, Load, Memory, plain_and_tuned
 
@@ -54,7 +54,7 @@ def _echo() -> dict[str, Case]:
         text="TLS 1.3 echo, asyncio.Protocol, 1 KiB, 10 connections",
         server="tls",
         transport="tls",
-        extras=tuple(FASTNET),
+        extras=(*FASTNET, *BARESTS),
     )
     made |= plain_and_tuned("tls_echo", tls)
     udp = Load(text="UDP echo, 1 KiB, 10 sockets", server="udp", transport="udp", figure="cpu")
@@ -75,13 +75,13 @@ def _writes() -> dict[str, Case]:
     for connections in (1, 8, 200):
         for pieces in (1, 2, 5):
             made[f"writes{pieces}_{connections}"] = Load(
-                text=f"an answer of 1 KiB, {pieces} write(s), {connections} connection(s)",
+                text=f"an answer of 1 KiB in {pieces} write{'s' * (pieces > 1)}, {_connections_text(connections)}",
                 server=f"writes{pieces}",
                 connections=connections,
                 tuned=True,
             )
         made[f"pipelined16_{connections}"] = Load(
-            text=f"16 pipelined requests of 100 bytes, a write each, {connections} connection(s)",
+            text=f"16 pipelined requests of 100 bytes, a write each, {_connections_text(connections)}",
             server="pieces100",
             connections=connections,
             size=100,
