@@ -80,6 +80,11 @@ void set_interval(ModuleState* state, double seconds) {
 void Gil::give() {
   if (impatient()) {
     shortened_ = shorten();
+    // Each setting starts the thread's turn on its core anew: many a millisecond, as a loop would that is never at rest,
+    // and the others do not come to theirs.
+    if (shortened_ && (!quick_ || py::mutant("slice-between-quick-returns"))) {
+      slice_.shorten();
+    }
   }
   given_at_ = history_ != 0 ? monotonic_ns() : 0;
   ++given_count_;
@@ -98,8 +103,10 @@ void Gil::take_back() {
   const std::int64_t waited = monotonic_ns() - start;
   saved_ = nullptr;  // only now: other threads ask given() under the GIL
   waited_ns_ += static_cast<std::uint64_t>(waited);
+  quick_ = start - given_at_ < kHandoverNs;
   remember(start, waited);
   if (shortened_) {
+    slice_.restore();
     restore();
   }
 }
