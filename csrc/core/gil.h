@@ -36,7 +36,10 @@ class Gil {
   // gets its own interval back after kPatienceMs at the latest, and forget() is called. So do waits all of which were
   // quick for as long.
   bool impatient() const { return policy_ == Policy::adaptive && contended(); }
-  void forget() { history_ = 0; }
+  void forget() {
+    history_ = 0;
+    slow_count_ = 0;
+  }
   static constexpr int kPatienceMs = 1000;
 
   std::uint64_t given_count() const { return given_count_; }
@@ -68,6 +71,8 @@ class Gil {
   Slice slice_;
   std::int64_t given_at_ = 0;  // read only where a slow wait is remembered, else 0
   std::int64_t slow_at_ = 0;
+  std::int64_t known_until_ = 0;  // so long one slow wait is enough
+  unsigned slow_count_ = 0;       // since the waits were forgotten
   std::uint64_t given_count_ = 0;
   std::uint64_t contended_count_ = 0;
   std::uint64_t waited_ns_ = 0;
