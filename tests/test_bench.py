@@ -197,6 +197,24 @@ def test_what_is_at_the_floor_is_excused(bench: SimpleNamespace) -> None:
     assert judged(bench, data) == "missed"
 
 
+@pytest.mark.parametrize(
+    ("ours", "floor", "word"),
+    [
+        ({"p50": 0.25e-3, "p99": 0.9e-3, "busy": 0.95}, {"p50": 0.2e-3, "p99": 0.3e-3, "busy": 1.0}, "met"),
+        ({"p50": 0.31e-3, "p99": 0.9e-3, "busy": 0.93}, {"p50": 0.302e-3, "p99": 0.3e-3, "busy": 0.95}, "floor"),
+        ({"p50": 0.25e-3, "p99": 2.0e-3, "busy": 0.95}, {"p50": 0.24e-3, "p99": 1.9e-3, "busy": 0.95}, "missed"),
+        ({"p50": 0.25e-3, "p99": 0.9e-3, "busy": 0.8}, {"p50": 0.24e-3, "p99": 0.8e-3, "busy": 0.9}, "missed"),
+    ],
+)
+def test_each_figure_of_a_convoy_has_its_floor(
+    bench: SimpleNamespace, ours: dict[str, float], floor: dict[str, float], word: str
+) -> None:
+    rows = {"uvpy": {"rounds": 1, **ours}, "C on libuv": {"rounds": 1, **floor}}
+    data = bench.targets.Data(results={"convoy_20": rows})
+    target = bench.targets.Target("a convoy", "", bench.targets.convoy("convoy_20"))
+    assert bench.targets.verdict(target, data).word == word
+
+
 def test_losses_are_listed(bench: SimpleNamespace) -> None:
     (loss,) = bench.targets.losses(measured(bench, {**EVEN, "uvpy": 2.5}))
     assert loss[:2] == ("call_soon_burst", "uvloop")
@@ -388,17 +406,24 @@ def load(bench: SimpleNamespace) -> Path:
 
 
 def served(answer: Callable[[socket.socket], None]) -> tuple[socket.socket, threading.Thread]:
-    """A server of plain sockets; a connection after the other, until its listener is closed."""
+    """A server of plain sockets; a thread for each connection, until its listener is closed."""
     listener = socket.create_server(("127.0.0.1", 0))
 
+    def talk(connection: socket.socket) -> None:
+        with connection:
+            answer(connection)
+
     def serve() -> None:
+        threads: list[threading.Thread] = []
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:
-                return
-            with connection:
-                answer(connection)
+                break
+            threads.append(threading.Thread(target=talk, args=(connection,)))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -475,6 +500,23 @@ def test_load_at_a_rate_counts_from_when_a_request_was_due(bench: SimpleNamespac
     times = bench.stats.Histogram(map(tuple, found["histogram"]))
     assert times.percentile(75) > 0.1
     assert times.percentile(100) > 0.39
+
+
+def test_load_in_bursts_has_all_connections_due_at_once(bench: SimpleNamespace, load: Path) -> None:
+    """Each is answered in its turn by a server that takes 5 ms: of the ten of a burst one has waited ten times that."""
+    lock = threading.Lock()
+
+    def answer(connection: socket.socket) -> None:
+        while data := connection.recv(65536):
+            with lock:
+                time.sleep(0.005)
+            connection.sendall(data)
+
+    found = asked(load, answer, "bursts 0.45 100", "--connections", "10")
+    assert found["due"] == 40
+    times = bench.stats.Histogram(map(tuple, found["histogram"]))
+    assert times.percentile(10) < 0.045
+    assert times.percentile(90) > 0.045
 
 
 def test_load_at_a_rate_that_cannot_be_kept_says_so(load: Path) -> None:
