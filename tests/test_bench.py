@@ -201,6 +201,24 @@ def test_aiofastnet_on_ours_has_a_floor_of_its_own(bench: SimpleNamespace) -> No
     assert bench.targets.verdict(target, data).word == "floor"
 
 
+@pytest.mark.parametrize(
+    ("ours", "floor", "word"),
+    [
+        ({"p50": 0.25e-3, "p99": 0.9e-3, "busy": 0.95}, {"p50": 0.2e-3, "p99": 0.3e-3, "busy": 1.0}, "met"),
+        ({"p50": 0.31e-3, "p99": 0.9e-3, "busy": 0.93}, {"p50": 0.302e-3, "p99": 0.3e-3, "busy": 0.95}, "floor"),
+        ({"p50": 0.25e-3, "p99": 2.0e-3, "busy": 0.95}, {"p50": 0.24e-3, "p99": 1.9e-3, "busy": 0.95}, "missed"),
+        ({"p50": 0.25e-3, "p99": 0.9e-3, "busy": 0.8}, {"p50": 0.24e-3, "p99": 0.8e-3, "busy": 0.9}, "missed"),
+    ],
+)
+def test_each_figure_of_a_convoy_has_its_floor(
+    bench: SimpleNamespace, ours: dict[str, float], floor: dict[str, float], word: str
+) -> None:
+    rows = {"uvpy": {"rounds": 1, **ours}, "C on libuv": {"rounds": 1, **floor}}
+    data = bench.targets.Data(results={"convoy_20": rows})
+    target = bench.targets.Target("a convoy", "", bench.targets.convoy("convoy_20"))
+    assert bench.targets.verdict(target, data).word == word
+
+
 def test_losses_are_listed(bench: SimpleNamespace) -> None:
     (loss,) = bench.targets.losses(measured(bench, {**EVEN, "uvpy": 2.5}))
     assert loss[:2] == ("call_soon_burst", "uvloop")

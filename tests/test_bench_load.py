@@ -22,17 +22,24 @@ BENCH = Path(__file__).resolve().parents[1] / "tools" / "bench"
 
 
 def served(answer: Callable[[socket.socket], None]) -> tuple[socket.socket, threading.Thread]:
-    """A server of plain sockets; a connection after the other, until its listener is closed."""
+    """A server of plain sockets; a thread for each connection, until its listener is closed."""
     listener = socket.create_server(("127.0.0.1", 0))
 
+    def talk(connection: socket.socket) -> None:
+        with connection:
+            answer(connection)
+
     def serve() -> None:
+        threads: list[threading.Thread] = []
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:
-                return
-            with connection:
-                answer(connection)
+                break
+            threads.append(threading.Thread(target=talk, args=(connection,)))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -109,6 +116,23 @@ def test_load_at_a_rate_counts_from_when_a_request_was_due(bench: SimpleNamespac
     times = bench.stats.Histogram(map(tuple, found["histogram"]))
     assert times.percentile(75) > 0.1
     assert times.percentile(100) > 0.39
+
+
+def test_load_in_bursts_has_all_connections_due_at_once(bench: SimpleNamespace, load: Path) -> None:
+    """Each is answered in its turn by a server that takes 5 ms: of the ten of a burst one has waited ten times that."""
+    lock = threading.Lock()
+
+    def answer(connection: socket.socket) -> None:
+        while data := connection.recv(65536):
+            with lock:
+                time.sleep(0.005)
+            connection.sendall(data)
+
+    found = asked(load, answer, "bursts 0.45 100", "--connections", "10")
+    assert found["due"] == 40
+    times = bench.stats.Histogram(map(tuple, found["histogram"]))
+    assert times.percentile(10) < 0.045
+    assert times.percentile(90) > 0.045
 
 
 def test_load_at_a_rate_that_cannot_be_kept_says_so(load: Path) -> None:

@@ -25,6 +25,9 @@ constexpr double kShortInterval = 0.000103;
 constexpr std::int64_t kWorthALookNs = 40'000;
 // Who is woken for the GIL needs a while until it runs: after a shorter park it may be that nobody could have had it.
 constexpr std::int64_t kHandoverNs = 100'000;
+// A thread that was there and forgotten since the loop slept on is known by its first slow wait for so long.
+constexpr std::int64_t kKnownNs = 10'000'000'000;
+constexpr unsigned kEnough = 3;  // as contended() has it
 
 // A wait for the GIL with a time-out of 0.1 ms takes 0.15 where the kernel gathers timers by their slack, 50 us. While
 // one lives this thread's is small.
@@ -80,6 +83,11 @@ void set_interval(ModuleState* state, double seconds) {
 void Gil::give() {
   if (impatient()) {
     shortened_ = shorten();
+    // Each setting starts the thread's turn on its core anew: many a millisecond, as a loop would that is never at rest,
+    // and the others do not come to theirs.
+    if (shortened_ && (!quick_ || py::mutant("slice-between-quick-returns"))) {
+      slice_.shorten();
+    }
   }
   given_at_ = history_ != 0 ? monotonic_ns() : 0;
   ++given_count_;
@@ -98,8 +106,10 @@ void Gil::take_back() {
   const std::int64_t waited = monotonic_ns() - start;
   saved_ = nullptr;  // only now: other threads ask given() under the GIL
   waited_ns_ += static_cast<std::uint64_t>(waited);
+  quick_ = start - given_at_ < kHandoverNs;
   remember(start, waited);
   if (shortened_) {
+    slice_.restore();
     restore();
   }
 }
@@ -114,6 +124,13 @@ void Gil::remember(std::int64_t start, std::int64_t waited) {
     ++contended_count_;
     slow_at_ = start;
     history_ = (history_ << 1) | 1U;
+    // Known by waits of its own, not by one that was believed: else a process that is descheduled now and then would be
+    // taken for contention for ever.
+    if (++slow_count_ >= kEnough) {
+      known_until_ = start + kKnownNs;
+    } else if (start < known_until_ && !py::mutant("known-thread-needs-three-waits")) {
+      history_ |= (1U << kEnough) - 1;
+    }
   } else if (start - slow_at_ > kPatienceMs * 1'000'000LL) {
     forget();
   } else if (start - given_at_ >= kHandoverNs) {

@@ -1,7 +1,8 @@
 // The GIL law of a loop (DESIGN.md laws 4 and 5): held throughout, given up for a blocking poll only, taken back by the
 // first callback after it. give() is called in the prepare callback, take() first in every other libuv callback.
 // Patience: where taking it back was seen to be slow (a busy thread holds the GIL for a whole switch interval), the
-// loop sets a short interval just before it gives the GIL up and puts the user's back as soon as it has it again.
+// loop sets a short interval just before it gives the GIL up and puts the user's back as soon as it has it again. So it
+// does with its thread's slice (slice.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 
+#include "core/slice.h"
 #include "py/mutant.h"
 #include "state.h"
 
@@ -34,7 +36,10 @@ class Gil {
   // gets its own interval back after kPatienceMs at the latest, and forget() is called. So do waits all of which were
   // quick for as long.
   bool impatient() const { return policy_ == Policy::adaptive && contended(); }
-  void forget() { history_ = 0; }
+  void forget() {
+    history_ = 0;
+    slow_count_ = 0;
+  }
   static constexpr int kPatienceMs = 1000;
 
   std::uint64_t given_count() const { return given_count_; }
@@ -62,8 +67,12 @@ class Gil {
   std::uint32_t history_ = 0;
   Policy policy_ = Policy::adaptive;
   bool shortened_ = false;
+  bool quick_ = false;  // what came last came within kHandoverNs
+  Slice slice_;
   std::int64_t given_at_ = 0;  // read only where a slow wait is remembered, else 0
   std::int64_t slow_at_ = 0;
+  std::int64_t known_until_ = 0;  // so long one slow wait is enough
+  unsigned slow_count_ = 0;       // since the waits were forgotten
   std::uint64_t given_count_ = 0;
   std::uint64_t contended_count_ = 0;
   std::uint64_t waited_ns_ = 0;

@@ -303,6 +303,31 @@ def test_a_long_park_with_the_short_interval_is_bounded(new_loop):
     assert late == {DEFAULT}
 
 
+def test_a_thread_that_was_forgotten_is_known_by_one_slow_wait():
+    """After a rest of the loop's in which it gave the interval back."""
+    said = recorded(
+        """
+loop = uvpy.new_event_loop()
+def slow(): return loop._core_stats()["gil_contended"]
+loop.run_until_complete(parks(60))
+count = len(calls)
+loop.run_until_complete(asyncio.sleep(2.5))
+print(len(calls) - count)
+before = slow()
+for _ in range(50):
+    loop.run_until_complete(parks(1))
+    if slow() > before:
+        break
+count = len(calls)
+loop.run_until_complete(parks(1))
+print(slow() > before, len(calls) - count)
+end()
+loop.close()
+"""
+    )
+    assert said.split() == ["2", "True", "2"]
+
+
 def test_loops_in_threads_count_together(new_loop):
     """The end of one loop's wait does not put the interval back under another that still waits."""
     first, second = new_loop(), new_loop()

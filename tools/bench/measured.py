@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -84,10 +85,25 @@ def count(case: Micro, run: Run) -> None:
     marks.counting_ends()
 
 
-def serve(loop: Loop, case: Load) -> None:
+def serve(label: str, loop: Loop, case: Load) -> None:
     address = loop.run_until_complete(servers.SERVERS[case.server](loop, case))
+    for _ in range(case.loops - 1):
+        listens = threading.Event()
+        threading.Thread(target=also_serve, args=(label, case, listens), daemon=True).start()
+        listens.wait()
     say(loop=_class["loop"], address=address)
     loop.run_forever()
+
+
+def also_serve(label: str, case: Load, listens: threading.Event) -> None:
+    try:
+        loop = loops.factory(label)()
+        loop.run_until_complete(servers.SERVERS[case.server](loop, case))
+        listens.set()
+        loop.run_forever()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # the process serves with all of its loops or not at all
 
 
 def busy(number: int, counters: memoryview) -> None:
@@ -144,8 +160,10 @@ def main() -> None:
     loop = loops.factory(args.label)()
     _class["loop"] = f"{type(loop).__module__}.{type(loop).__qualname__}"
     if isinstance(case, Load):
+        if case.interval:
+            sys.setswitchinterval(case.interval)
         start_threads(case, args.counters)
-        serve(loop, case)
+        serve(args.label, loop, case)
     else:
         assert isinstance(case, Micro)
         whole = case

@@ -41,7 +41,7 @@ def load_generator() -> Path:
 def floor() -> Path:
     """The C program on libuv: on the system's, which the main build of uvpy uses, too."""
     flags = shlex.split(_said(["pkg-config", "--cflags", "--libs", "libuv"]))
-    return _compiled("floor", [SOURCES / "floor.c"], [], flags)
+    return _compiled("floor", [SOURCES / "floor.c", SOURCES / "gil.h"], ["-pthread"], flags)
 
 
 def floor_version() -> str:

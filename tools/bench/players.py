@@ -23,6 +23,7 @@ from typing import Any
 
 import loops
 import native
+import quota
 import stats
 import syscalls
 from cases import CASES, Load, Memory
@@ -209,9 +210,14 @@ class LoadPlayer(Player):
         self.stack.callback(folder.cleanup)
         self.case = case
         self.rate = rate
+        group = self.stack.enter_context(quota.group(case.quota)) if case.quota else None
         self.server = self.start(self._command(name), tuned=case.tuned)
+        if group:
+            group.write_text(str(self.server.child.pid))
 
     def _command(self, name: str) -> Sequence[str | Path]:
+        if self.label == loops.FLOOR and self.case.busy:
+            return [native.floor(), "convoy", self.counters, str(self.case.busy)]
         if self.label == loops.FLOOR:
             path = [self.env["BENCH_PATH"]] if self.case.transport == "unix" else []
             return [native.floor(), "unix" if path else "echo", *path]

@@ -186,6 +186,8 @@ def _columns(case: Case, result: Result) -> list[tuple[str, Any]]:
         columns.append(("busy thread's speed", lambda row: f"{row['busy']:.0%}"))
     if has("unanswered") and any(row.get("unanswered") for row in result.values()):
         columns.append(("unanswered", lambda row: f"{row['unanswered']} of {row['due']}"))
+    if has("late"):
+        columns.append(("client late us", lambda row: f"{row['late'] * 1e6:,.0f}"))
     if isinstance(case, Load) and has("client"):
         columns.append(("client's CPU", lambda row: f"{row['client']:.0%}{' LIMIT' if limited(row) else ''}"))
     return columns

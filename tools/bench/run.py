@@ -28,6 +28,7 @@ import callgrind
 import cases
 import loops
 import native
+import quota
 import report
 import results
 import syscalls
@@ -134,6 +135,10 @@ def _services(stack: contextlib.ExitStack, names: list[str]) -> tuple[list[str],
         except Failure as failure:
             print(f"left out what needs {service}: {failure}")
             without.add(service)
+    limited = {name for name in names if getattr(CASES[name], "quota", 0)}
+    if limited and (reason := quota.why_not()):
+        print(f"left out what needs a quota: {reason}")
+        names = [name for name in names if name not in limited]
     return [name for name in names if CASES[name].service not in without], env
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import hashlib
 import os
 import socket
 import ssl
@@ -79,6 +80,16 @@ class _Offloading(EchoProtocol):
         self.loop.run_in_executor(self.pool, compute, 1e-3).add_done_callback(lambda _: self.write(data))
 
 
+class _Hashing(EchoProtocol):
+    """Each callback gives the GIL up itself, for a hash of 64 KiB, and has to get it back."""
+
+    block = bytes(64 * 1024)
+
+    def data_received(self, data: bytes) -> None:
+        hashlib.sha256(self.block).digest()
+        self.write(data)
+
+
 class _Datagrams(asyncio.DatagramProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.sendto = cast(asyncio.DatagramTransport, transport).sendto
@@ -109,6 +120,10 @@ def _listener(case: Load) -> tuple[socket.socket, str]:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(os.environ["BENCH_PATH"])
         listener.listen(BACKLOG)
+    elif case.loops > 1:
+        # The first has a port of the kernel's, the others share it, and the kernel deals out the connections.
+        port = next((kept.getsockname()[1] for kept in _kept if isinstance(kept, socket.socket)), 0)
+        listener = socket.create_server(("127.0.0.1", port), backlog=BACKLOG, reuse_port=True)
     else:
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     listener.setblocking(False)
@@ -210,6 +225,7 @@ SERVERS: dict[str, Starter] = {
     "udp_bulk": partial(_udp, _Bulk),
     "ticking": _ticking,
     "offloading": _offloading,
+    "hashing": partial(_protocol, _Hashing),
     "http_raw": partial(_http, "raw"),
     "uvicorn": partial(_http, "uvicorn"),
     "aiohttp": partial(_http, "aiohttp"),

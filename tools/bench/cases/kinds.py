@@ -59,7 +59,7 @@ class Load(Case):
     options: tuple[str, ...] = ()
     """Further options of native/load.c."""
     mode: str = "closed"
-    """Or "fixed" or "poisson", and then: """
+    """Or "fixed", "poisson" or "bursts" (one on each connection at once), and then: """
     rate: float = 0.0
     """Requests a second that are due; below 1.5 the share of what asyncio answers at most."""
     tuned: bool = False
@@ -68,6 +68,12 @@ class Load(Case):
     """So many threads of the server's compute beside the loop."""
     drops: bool = False
     """The threads drop the GIL often, as numpy does."""
+    interval: float = 0.0
+    """sys.setswitchinterval() by the server's program, where not 0."""
+    loops: int = 1
+    """So many loops, each in a thread of the server's, share the address."""
+    quota: float = 0.0
+    """Of a core, which the server's processes have by a control group, where not 0."""
     figure: str = "rate"
     turn: float = 0.15
 

@@ -158,7 +158,7 @@ def _convoy() -> dict[str, Case]:
         connections=1,
         busy=1,
         figure="p50",
-        extras=tuple(CONVOY),
+        extras=(*CONVOY, FLOOR),
         solo=True,
         pinned=False,
         turn=0.4,
@@ -171,6 +171,7 @@ def _convoy() -> dict[str, Case]:
     for rate, load in paced.items():
         made[f"convoy_{rate}"] = load
         made[f"convoy_{rate}_pinned"] = replace(load, text=f"{load.text}, server pinned to one core", pinned=True)
+        made[f"convoy_{rate}_alone"] = replace(load, text=f"beside nobody, {rate} requests/s", busy=0, extras=(FLOOR,))
     for connections in (1, 10):
         made[f"convoy_closed_{connections}"] = replace(
             base,
@@ -182,14 +183,33 @@ def _convoy() -> dict[str, Case]:
         made[f"convoy_{busy}_threads"] = replace(
             paced[500], text=f"beside {busy} busy Python threads, 500 requests/s", busy=busy
         )
+    # Of the others only the loops play: what holds for the process is the case's.
+    plain = replace(paced[500], extras=())
+    made["convoy_bursts"] = replace(
+        plain, text=f"{base.text}, 10 requests at once 20 times a second", mode="bursts", rate=200, turn=0.6
+    )
+    made["convoy_hashing"] = replace(
+        plain, text=f"{base.text}, each callback drops the GIL itself, 50 requests/s", server="hashing", rate=50
+    )
+    made["convoy_interval_100us"] = replace(
+        plain, text=f"{base.text}, a switch interval of 0.1 ms set by the program, 500 requests/s", interval=1e-4
+    )
+    made["convoy_interval_20ms"] = replace(
+        plain, text=f"{base.text}, a switch interval of 20 ms set by the program, 20 requests/s", rate=20, interval=0.02
+    )
+    made["convoy_loops"] = replace(plain, text=f"{base.text}, 3 loops in threads, 500 requests/s", loops=3)
+    made["convoy_quota"] = replace(
+        plain, text=f"{base.text}, half a core by a control group, 100 requests/s", rate=100, quota=0.5, turn=0.8
+    )
     made["convoy_dropping"] = replace(
-        paced[500], text="beside a thread that drops the GIL often, 500 requests/s", drops=True
+        plain, text="beside a thread that drops the GIL often, 500 requests/s", drops=True, extras=tuple(CONVOY)
     )
     made["convoy_dropping_closed"] = replace(
         base,
         text="beside a thread that drops the GIL often, closed loop, 10 connections",
         drops=True,
         connections=10,
+        extras=tuple(CONVOY),
         figure="rate",
     )
     made["executor_threads"] = Load(

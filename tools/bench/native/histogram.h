@@ -33,6 +33,16 @@ static inline void histogram_add(struct histogram* h, uint64_t value, uint64_t c
   h->counts[histogram_bucket(value)] += count;
 }
 
+/* The least value that at least so much of all, a share of 1, does not exceed; 0 where there is none. */
+static inline uint64_t histogram_at(const struct histogram* h, double share) {
+  uint64_t all = 0, sum = 0;
+  size_t i = 0;
+  for (size_t k = 0; k < HISTOGRAM_BUCKETS; k++) all += h->counts[k];
+  if (!all) return 0;
+  while ((sum += h->counts[i]) < (uint64_t)(share * (double)all + 0.999999)) i++;
+  return histogram_value(i);
+}
+
 /* [[value, count], ...], rising. */
 static inline void histogram_print(const struct histogram* h, FILE* out) {
   const char* between = "";

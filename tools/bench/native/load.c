@@ -4,12 +4,14 @@
        closed SECONDS          each connection sends its next batch as soon as the last is answered,
        fixed SECONDS RATE      requests are due at even distances, RATE a second in all,
        poisson SECONDS RATE    the same with distances drawn from an exponential distribution,
+       bursts SECONDS RATE     the same with one for each connection due at the same instant, and then a rest,
        count REQUESTS          a closed loop of so many requests,
 
    loads the server and answers with a line of JSON. Every answer is compared with its request. In a closed loop a
    request's time runs from its sending; at a rate it runs from the instant at which it was DUE, whether or not a
    connection was free then, so that a server that stalls is charged with all that it kept waiting. Times go into a
-   histogram (buckets under 1 % wide), which is printed whole.
+   histogram (buckets under 1 % wide), which is printed whole. How late this program itself was is told as well, the median:
+   it is in the times.
 
      --connections N  --size BYTES  --depth N (requests sent in one write, answered before the next batch)
      --churn (connect, one request, close)   --storm (all connect at the same instant, and close when all were answered)
@@ -75,11 +77,13 @@ static char* scratch;
 static size_t scratch_size;
 static int poll_fd;
 static struct histogram times;
+static struct histogram lateness; /* of sendings at a rate for which a connection was free */
 static uint64_t answered, under_way, opened;
 static uint64_t end;  /* of a closed loop, in time */
 static uint64_t left; /* of a closed loop, in requests */
 static double rate;   /* a second; 0: a closed loop */
-static bool poisson;
+static bool poisson, bursts;
+static size_t drawn; /* of the bursts' */
 static uint64_t due, next_answer_size;
 
 __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char* format, ...) {
@@ -226,6 +230,7 @@ static double chance(void) { /* in (0, 1]; the same ones in every run */
 
 static void draw_next_due(void) {
   double gap = 1e9 * (double)options.depth / rate;
+  if (bursts) gap *= drawn++ % options.connections ? 0 : (double)options.connections;
   due += (uint64_t)(poisson ? -log(chance()) * gap : gap);
 }
 
@@ -322,9 +327,11 @@ static uint64_t run_at_rate(uint64_t began, double seconds, uint64_t* given) {
   free_first = free_last = NULL;
   for (size_t i = 0; i < options.connections; i++) set_free(&connections[i]);
   due = began;
+  drawn = 0;
   draw_next_due();
-  while (due < stop || under_way) {
+  for (bool waits = true; due < stop || under_way;) {
     uint64_t at = now();
+    if (waits && due < stop && due <= at) histogram_add(&lateness, at - due, 1);
     while (due < stop && due <= at && free_first) {
       struct connection* c = free_first;
       if (!(free_first = c->next)) free_last = NULL;
@@ -338,7 +345,8 @@ static uint64_t run_at_rate(uint64_t began, double seconds, uint64_t* given) {
         unanswered += options.depth;
         *given += options.depth;
       }
-    wait_for_events(due < stop && free_first ? due : 0);
+    waits = due < stop && free_first;
+    wait_for_events(waits ? due : 0);
   }
   return unanswered;
 }
@@ -383,6 +391,7 @@ static void measure(double seconds, uint64_t requests) {
   struct rusage slept_before, slept;
   getrusage(RUSAGE_SELF, &slept_before);
   histogram_clear(&times);
+  histogram_clear(&lateness);
   answered = 0;
   uint64_t began = now();
   end = began + (uint64_t)(seconds * 1e9);
@@ -400,8 +409,10 @@ static void measure(double seconds, uint64_t requests) {
   /* It gives its core up by itself only where nothing has come: so often it had to be woken. */
   printf("\"wakeups\": %ld, ", slept.ru_nvcsw - slept_before.ru_nvcsw);
   printf("\"user_ticks\": %lu, \"system_ticks\": %lu, ", after.user - before.user, after.system - before.system);
-  if (rate > 0)
+  if (rate > 0) {
     printf("\"due\": %llu, \"unanswered\": %llu, ", (unsigned long long)given, (unsigned long long)unanswered);
+    printf("\"late\": %.9f, ", (double)histogram_at(&lateness, 0.5) / 1e9);
+  }
   fputs("\"histogram\": ", stdout);
   histogram_print(&times, stdout);
   puts("}");
@@ -414,7 +425,8 @@ static void obey(const char* line) {
   int found = sscanf(line, "%15s %lf %lf", mode, &first, &second);
   bool closed = !strcmp(mode, "closed"), counted = !strcmp(mode, "count");
   poisson = !strcmp(mode, "poisson");
-  if (!closed && !counted && !poisson && strcmp(mode, "fixed")) fail("cannot do %s", line);
+  bursts = !strcmp(mode, "bursts");
+  if (!closed && !counted && !poisson && !bursts && strcmp(mode, "fixed")) fail("cannot do %s", line);
   bool at_rate = !closed && !counted;
   if (found < (at_rate ? 3 : 2) || !(first > 0) || (at_rate && !(second > 0))) fail("cannot do %s", line);
   if (!counted && first > MAX_SECONDS) fail("%g s are too many", first);
