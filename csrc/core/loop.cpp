@@ -158,6 +158,7 @@ bool Loop::turn_once() {
   turn_callbacks_ = 0;
   const bool ok = poll() && queue_due_timers() && run_batch();
   in_turn_ = false;
+  timers_.track_shared();
   if (!ok) {
     py::SavedError error;
     static_cast<void>(absorb_later());
