@@ -12,6 +12,7 @@
 #include "core/timer.h"
 #include "net/connection.h"
 #include "net/listener.h"
+#include "net/numeric_host.h"
 #include "net/read_pipe.h"
 #include "net/stream_feed.h"
 #include "net/tcp.h"
@@ -87,6 +88,7 @@ PyMethodDef functions[] = {
     py::function<&core::sock_sendfile>("sock_sendfile",
                                        "sock_sendfile(loop, sock, file, fileno, offset, count, seeks_always)"),
     // What uvpy.Loop asks of net, which core does not know.
+    py::function<&net::numeric_getaddrinfo>("numeric_getaddrinfo", "What uvpy/_dns.py need not ask the resolver."),
     py::function<&net::make_transport_method>("make_transport", "A transport over a connected socket."),
     py::function<&net::make_datagram_transport>("make_datagram_transport", "A transport over a datagram socket."),
     py::function<&net::listen>("listen", "Accept on a listening socket."),

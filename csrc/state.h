@@ -156,6 +156,11 @@ inline constexpr std::size_t kPipeLists = 256;
   X(sendfile_not_available, "asyncio.exceptions", "SendfileNotAvailableError")      \
   X(socket_type, "socket", "socket")                                                \
   X(c_socket_type, "_socket", "socket")                                             \
+  X(af_inet, "socket", "AF_INET")                                                   \
+  X(af_inet6, "socket", "AF_INET6")                                                 \
+  X(sock_stream, "socket", "SOCK_STREAM")                                           \
+  X(sock_dgram, "socket", "SOCK_DGRAM")                                             \
+  X(sock_raw, "socket", "SOCK_RAW")                                                 \
   X(set_wakeup_fd, "signal", "set_wakeup_fd")                                       \
   X(main_thread, "threading", "main_thread")                                        \
   X(getswitchinterval, "sys", "getswitchinterval")                                  \

@@ -638,6 +638,11 @@ def sock_sendfile(
 
 # -- what uvpy.Loop asks of the transports, which the native Loop does not know
 
+def numeric_getaddrinfo(
+    loop: Loop, host: Any, port: Any, family: int, kind: int, proto: int, flags: int, /
+) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]] | None:
+    """What socket.getaddrinfo() says of a plain numeric address and port; None for what it has to be asked about."""
+
 def make_transport(
     loop: Loop,
     sock: socket.socket,

@@ -13,6 +13,8 @@ import types
 from asyncio import base_events
 from typing import Any
 
+from ._core import numeric_getaddrinfo as _numeric_getaddrinfo
+
 _Loop = Any  # a uvpy.Loop, of whose private methods the checkers know little
 _Found = list[Any]  # what socket.getaddrinfo() gives
 
@@ -105,8 +107,9 @@ async def getaddrinfo(
         and _socket.getaddrinfo is _getaddrinfo_of_c
         and not _has_own_executor(self)
     ):
-        self._check_closed()
-        found = _answer_at_once(host, port, family, type, proto, flags)
+        found: _Found | None = _numeric_getaddrinfo(self, host, port, family, type, proto, flags)
+        if found is None:
+            found = _answer_at_once(host, port, family, type, proto, flags)
         if found is not None:
             # In debug mode once more, for the log: now it is known that this waits for nobody.
             if self._debug:

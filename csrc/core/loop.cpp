@@ -171,6 +171,7 @@ bool Loop::turn_once() {
   const bool ok = poll() && queue_due_timers() && run_batch();
   in_turn_ = false;
   contexts_.drop_unshared();
+  timers_.track_shared();
   if (!ok) {
     py::SavedError error;
     static_cast<void>(absorb_later());

@@ -16,7 +16,7 @@
 #include "core/interrupt.h"
 #include "core/ready.h"
 #include "core/resource.h"
-#include "core/timer.h"
+#include "core/timer_queue.h"
 #include "core/watched_files.h"
 #include "core/watcher.h"
 #include "py/args.h"
@@ -51,7 +51,7 @@ class Loop {
   uv_loop_t* uv() { return &uv_; }
   Gil& gil() { return gil_; }
   ReadyRing& ready() { return ready_; }
-  TimerHeap& timers() { return timers_; }
+  TimerQueue& timers() { return timers_; }
   Contexts& contexts() { return contexts_; }
   Watchers& watchers() { return watchers_; }
   WatchedFiles& watched_files() { return watched_files_; }
@@ -262,7 +262,7 @@ class Loop {
 
   // ---- scheduling (schedule.cpp)
   // A handle of a kind, with its type; the second is the plain kind.
-  template <class Kind>
+  template <class Kind, bool kTracked = true>
   py::Ref<> make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   py::Ref<> make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   template <class Kind>
@@ -309,7 +309,7 @@ class Loop {
   ReadyRing ready_;
   ReadyRing later_;  // scheduled by callbacks that run in the poll
   Contexts contexts_;
-  TimerHeap timers_;
+  TimerQueue timers_;
   Watchers watchers_;
   WatchedFiles watched_files_;
   Interrupt interrupt_;

@@ -117,15 +117,7 @@ PyObject* Loop::get_ready() {
   return list.release();
 }
 
-PyObject* Loop::get_scheduled() {
-  py::Ref<> list = py::steal(PyList_New(0));
-  for (std::size_t i = 0; list && i < timers_.size(); ++i) {
-    if (PyList_Append(list.get(), timers_.at(i)->object()) < 0) {
-      return nullptr;
-    }
-  }
-  return list.release();
-}
+PyObject* Loop::get_scheduled() { return timers_.list(); }
 
 int Loop::ignore(PyObject*) {
   return 0;  // BaseEventLoop.__init__ puts an empty queue here, which ours stands for

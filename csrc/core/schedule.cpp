@@ -54,14 +54,14 @@ bool Loop::time_now(double* now) {
 
 // ---- call_soon
 
-template <class Kind>
+template <class Kind, bool kTracked>
 [[gnu::always_inline]] inline py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* args,
                                                    Py_ssize_t nargs, PyObject* context) {
   py::Ref<> handle;
   if constexpr (std::is_same_v<Kind, Handle>) {
     handle.put(py::steal(hides_handles_ ? Handle::create_hidden(type) : py::create<Handle>(type)));
   } else {
-    handle.put(py::steal(py::create<Kind>(type)));
+    handle.put(py::steal(py::create<Kind, kTracked>(type)));
   }
   if (!handle) {
     return {};
@@ -183,15 +183,19 @@ bool Loop::call_soon_for(PyObject* callback, PyObject* arg, PyObject* context) {
 
 PyObject* Loop::schedule_at(double when, PyObject* given, PyObject* callback, PyObject* const* args, Py_ssize_t nargs,
                             PyObject* context) {
-  if (std::isnan(when)) {
+  if (std::isnan(when)) [[unlikely]] {
     PyErr_SetString(PyExc_ValueError, "Invalid delay: NaN (not a number)");
     return nullptr;
   }
-  py::Ref<> handle = make<Timer>(state_->timer_type, callback, args, nargs, context);
+  py::Ref<> handle = make<Timer, false>(state_->timer_type, callback, args, nargs, context);
   if (!handle) {
     return nullptr;
   }
-  py::state_of<Timer>(handle.get())->set_deadline(when, given);
+  auto* timer = py::state_of<Timer>(handle.get());
+  timer->set_deadline(when, given);
+  if (!in_turn_) [[unlikely]] {
+    timer->track();  // nobody looks whether it is shared until the next turn ends, which need not come
+  }
   if (!timers_.push(handle.dup())) {
     return nullptr;
   }
@@ -222,6 +226,10 @@ PyObject* Loop::call_at(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnam
 }
 
 PyObject* Loop::call_later(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (kwnames == nullptr && nargs > 1 && PyFloat_CheckExact(args[0]) && !closed_ && !debug_ &&
+      !overridden(kTime | kCallAt)) [[likely]] {
+    return schedule_at(monotonic() + PyFloat_AS_DOUBLE(args[0]), nullptr, args[1], args + 2, nargs - 2, nullptr);
+  }
   static constexpr const char* kNames[] = {"delay", "callback"};
   py::ScheduleArgs given;
   if (!py::parse_schedule("call_later", kNames, state_->names.context, args, nargs, kwnames, &given)) {

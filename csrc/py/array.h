@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 namespace uvpy::py {
 
@@ -46,6 +47,10 @@ class Array {
     data_ = moved;
     capacity_ = grown;
     return true;
+  }
+  void swap(Array& other) {
+    std::swap(data_, other.data_);
+    std::swap(capacity_, other.capacity_);
   }
   void free() {
     PyMem_RawFree(data_);

@@ -49,8 +49,8 @@ template <class T>
 inline constexpr bool kIsPooled = requires { T::kPooled; };
 
 // A new object of a type made by make_type<T>, its state constructed without arguments; null with MemoryError set.
-// The constructor must not touch Python: the collector knows the object already.
-template <class T>
+// The constructor must not touch Python: the collector knows the object already, unless it is made untracked.
+template <class T, bool kTracked = true>
 PyObject* create(PyTypeObject* type) {
   if constexpr (kIsPooled<T>) {
     if (void* block = Pool<T>::take(); block != nullptr) [[likely]] {
@@ -59,13 +59,18 @@ PyObject* create(PyTypeObject* type) {
       box->weakrefs = nullptr;
       box->dict = nullptr;
       new (&box->state) T();
-      PyObject_GC_Track(self);
+      if constexpr (kTracked) {
+        PyObject_GC_Track(self);
+      }
       return self;
     }
   }
   PyObject* self = type->tp_alloc(type, 0);
   if (self != nullptr) {
     new (&reinterpret_cast<Object<T>*>(self)->state) T();
+    if constexpr (!kTracked) {
+      PyObject_GC_UnTrack(self);
+    }
   }
   return self;
 }

@@ -413,6 +413,83 @@ def test_timers_made_and_cancelled_by_timers(loop):
     assert not {n for _, n in ran} & gone
 
 
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (1000,), (400, 300, 5), (5, 400, 1, 700, 130), (130,) * 12])
+def test_timers_made_in_batches_run_in_order(loop, kind, sizes):
+    """However many are made in a turn, some with one deadline, and wherever the cancelled ones were among them.
+
+    Only ours keeps equal deadlines in order of creation: asyncio's heap forgets it.
+    """
+    rng, ran, expected, now = random.Random(2), [], [], loop.time()
+
+    def make(size):
+        made = []
+        for _ in range(size):
+            when = now + 0.25 + rng.randrange(500) * 1e-5
+            number = len(expected)
+            expected.append((when, number))
+            made.append(loop.call_at(when, ran.append, (when, number)))
+        waiting.extend(made)
+        for handle in rng.sample(waiting, size // 3):
+            handle.cancel()
+
+    waiting = []
+    for size in sizes:
+        loop.call_soon(make, size)
+        turn(loop, 2)
+    expected = [one for one, handle in zip(expected, waiting, strict=True) if not handle.cancelled()]
+    assert len(loop._scheduled) >= len(expected)
+    loop.call_at(now + 0.26, loop.stop)
+    run_until_stopped(loop)
+    assert sorted(ran) == sorted(expected)
+    assert [when for when, _ in ran] == sorted(when for when, _ in ran)
+    if kind == "uvpy":
+        assert ran == sorted(expected)
+
+
+def test_the_list_of_timers_has_all_that_wait(loop):
+    def make(size):
+        handles.extend(loop.call_later(3600 + number * 7919 % size, print) for number in range(size))
+
+    handles = []
+    for size in (5, 200, 300, 3):
+        loop.call_soon(make, size)
+        turn(loop, 3)
+        handles.pop(len(handles) // 2).cancel()
+        waiting = [handle for handle in loop._scheduled if not handle.cancelled()]
+        assert sorted(map(id, waiting)) == sorted(map(id, handles))
+        assert loop._scheduled[0] is min(waiting, key=lambda handle: handle.when())
+
+
+@pytest.mark.parametrize("kept", ["not kept", "kept", "kept weakly"])
+@pytest.mark.parametrize("end", ["waits", "ran", "cancelled"])
+@pytest.mark.parametrize("size", [1, 300])
+def test_cycles_through_timers_are_collected(new_loop, kept, end, size):
+    loop = new_loop()
+    things = []
+
+    def make():
+        for _ in range(size):
+            thing = Thing()
+            handle = loop.call_later(0 if end == "ran" else 3600, Thing.method, thing)
+            if kept == "kept":
+                thing.handle = handle
+            elif kept == "kept weakly":
+                thing.handle = weakref.ref(handle)
+            if end == "cancelled":
+                handle.cancel()
+            things.append(weakref.ref(thing))
+
+    loop.call_soon(make)
+    turn(loop, 3)
+    gc.collect()
+    if end == "waits":
+        assert None not in [ref() for ref in things]
+        loop.close()
+    gc.collect()
+    assert [ref() for ref in things] == [None] * size
+    loop.close()
+
+
 # ---- what asyncio builds on them
 
 

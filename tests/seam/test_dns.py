@@ -346,3 +346,20 @@ async def main():
 uvpy.run(main())
 """
     assert output(body) == "1"
+
+
+def test_audit_hooks_see_lookups_of_addresses(kind):
+    """With the arguments as they were given."""
+    body = f"""
+import socket, sys
+import {kind}
+def note(event, args):
+    if event == "socket.getaddrinfo":
+        print(*args)
+loop = {kind}.new_event_loop()
+sys.addaudithook(note)
+for host, port in (("1.2.3.4", 80), ("::1", None), ("::1", "80"), (b"1.2.3.4", 80)):
+    loop.run_until_complete(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+loop.close()
+"""
+    assert output(body).splitlines() == ["1.2.3.4 80 0 1 0", "::1 None 0 1 0", "::1 80 0 1 0", "b'1.2.3.4' 80 0 1 0"]
