@@ -19,7 +19,7 @@ _AGAIN: tuple[type[BaseException], ...] = _sslproto.SSLAgainErrors
 _SSLObject: Any = ssl.SSLObject
 
 _MOST = 16 * 1024 + 1
-"""More than a record holds, and so more than OpenSSL gives by one read. asyncio has 256 KiB made for each."""
+"""More than a record holds, and so more than OpenSSL gives by one read. asyncio has 256 KiB made for each read."""
 
 _Stock: Any = sslproto.SSLProtocol
 
@@ -29,22 +29,45 @@ class SSLProtocol(_Stock):  # type: ignore[misc]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take encrypted data from the transport: asyncio's method, its _do_read and what that calls."""
-        if self._state is not _WRAPPED or self._app_reading_paused:
+        if self._state is not _WRAPPED or self._app_reading_paused or self._app_protocol_is_buffer:
             _Stock.buffer_updated(self, nbytes)
             return
-        incoming = self._incoming
+        sslobj: Any = self._sslobj
+        incoming, outgoing = self._incoming, self._outgoing
         incoming.write(self._ssl_buffer_view[:nbytes])
+        # An SSLObject's own methods do nothing but call those that are inside it.
+        read = sslobj._sslobj.read if type(sslobj) is _SSLObject else sslobj.read
+        size = incoming.pending
+        if not 0 < size < _MOST:
+            size = _MOST
+        data, chunks, ended = b"", None, False
         try:
-            if self._app_protocol_is_buffer:
-                self._do_read__buffered()
-            else:
-                self._do_read__copied()
+            try:
+                data = read(size)
+                if not data:
+                    ended = True
+                # OpenSSL takes no more from the BIO than the record it gives. So where nothing is left in there, and
+                # all of the record was given, the next read could only raise: asyncio makes and catches that exception
+                # once a request.
+                elif incoming.pending or len(data) == size:
+                    chunks = [data]
+                    while chunk := read(_MOST):
+                        chunks.append(chunk)
+                    ended = True
+            except _AGAIN:
+                pass
+            if data:
+                self._app_protocol.data_received(data if chunks is None else b"".join(chunks))
+            if ended:
+                # close_notify
+                self._call_eof_received()
+                self._start_shutdown()
             if self._write_backlog:
                 self._do_write()
             else:
-                waiting = self._outgoing.pending
+                waiting = outgoing.pending
                 if waiting and not self._ssl_writing_paused:
-                    self._transport.write(self._outgoing.read())
+                    self._transport.write(outgoing.read())
                     waiting = 0
                 if self._app_writing_paused or waiting + self._write_buffer_size >= self._outgoing_high_water:
                     self._control_app_writing()
@@ -53,63 +76,35 @@ class SSLProtocol(_Stock):  # type: ignore[misc]
         except Exception as exc:
             self._fatal_error(exc, "Fatal error on SSL protocol")
 
-    def _do_read__copied(self) -> None:
-        sslobj: Any = self._sslobj
-        incoming = self._incoming
-        # An SSLObject's own methods do nothing but call those that are inside it.
-        read = sslobj._sslobj.read if type(sslobj) is _SSLObject else sslobj.read
-        try:
-            first = chunk = read(_MOST)
-            # OpenSSL takes no more from the BIO than the record it gives. So where nothing is left in there the next
-            # read could only raise: asyncio makes and catches that exception once a request.
-            if incoming.pending and chunk:
-                chunks = [chunk]
-                try:
-                    while chunk and incoming.pending:
-                        chunk = read(_MOST)
-                        chunks.append(chunk)
-                except _AGAIN:
-                    pass
-                first = b"".join(chunks)
-        except _AGAIN:
-            return
-        if first:
-            self._app_protocol.data_received(first)
-        if not chunk:
-            # close_notify
-            self._call_eof_received()
-            self._start_shutdown()
-
     def _write_appdata(self, list_of_data: Iterable[Any]) -> None:
-        if self._state is not _WRAPPED:
+        # One piece, before which none waits: what write() gives. writelines() may give anything.
+        if (
+            self._state is not _WRAPPED
+            or self._write_backlog
+            or type(list_of_data) is not tuple
+            or len(list_of_data) != 1
+        ):
             _Stock._write_appdata(self, list_of_data)
             return
         sslobj: Any = self._sslobj
-        backlog = self._write_backlog
-        write = sslobj._sslobj.write if type(sslobj) is _SSLObject else sslobj.write
-        for data in list_of_data:
-            backlog.append(data)
-            self._write_buffer_size += len(data)
+        outgoing = self._outgoing
+        (data,) = list_of_data
+        length = len(data)
         try:
             try:
-                while backlog:
-                    data = backlog[0]
-                    count = write(data)
-                    length = len(data)
-                    if count < length:
-                        backlog[0] = data[count:]
-                        self._write_buffer_size -= count
-                    else:
-                        del backlog[0]
-                        self._write_buffer_size -= length
+                count = sslobj._sslobj.write(data) if type(sslobj) is _SSLObject else sslobj.write(data)
             except _AGAIN:
-                pass
-            if not self._ssl_writing_paused:
-                sent = self._outgoing.read()
-                if sent:
-                    self._transport.write(sent)
-            waiting = self._outgoing.pending + self._write_buffer_size
-            if self._app_writing_paused or waiting >= self._outgoing_high_water:
+                count = 0
+            if count < length:
+                self._write_backlog.append(data[count:] if count else data)
+                self._write_buffer_size += length - count
+                self._do_write()
+                return
+            waiting = outgoing.pending
+            if waiting and not self._ssl_writing_paused:
+                self._transport.write(outgoing.read())
+                waiting = 0
+            if self._app_writing_paused or waiting + self._write_buffer_size >= self._outgoing_high_water:
                 self._control_app_writing()
         except Exception as exc:
             self._fatal_error(exc, "Fatal error on SSL protocol")

@@ -1,5 +1,6 @@
-"""The barest loop: what epoll finds ready is called, and nothing else is done. No floor of a loop can be much lower in
-Python; what is served on it costs what OpenSSL, asyncio's SSLProtocol (or aiofastnet) and the kernel cost.
+"""The barest loop: what epoll finds ready is called, and nothing else is done. A request of TLS costs on it what
+OpenSSL, the kernel, and SSLProtocol or aiofastnet cost. The SSLProtocol is uvpy's: with asyncio's own it were no
+floor.
 
 It has as much of a loop's methods as the servers of TLS ask for. No timer ever fires, nothing is ever closed well, an
 error ends the process.
@@ -12,12 +13,11 @@ import select
 import socket
 import ssl
 import time
-from asyncio import sslproto
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-_SSLProtocol: Any = sslproto.SSLProtocol
+from uvpy import _tls
 
 
 class Loop:
@@ -110,7 +110,7 @@ class Loop:
             connection, _ = listener.accept()
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            protocol = _SSLProtocol(self, factory(), ssl, None, server_side=True)
+            protocol = _tls.protocol_class()(self, factory(), ssl, None, server_side=True)
             Transport(self, connection, protocol)
 
         self.add_reader(listener.fileno(), accept)

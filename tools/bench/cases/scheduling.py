@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import select
 import socket
 import threading
 from collections.abc import Callable
@@ -50,26 +48,6 @@ def _chain_watched(loop: Loop, size: int) -> None:
     _chain(loop, size)
 
 
-def _chain_watched_bare(size: int) -> None:
-    """The floor: a look at the descriptors and a call of such a callback, for each turn."""
-    left = size
-
-    def link() -> None:
-        nonlocal left
-        left -= 1
-
-    with select.epoll() as watched, contextlib.ExitStack() as stack:
-        for _ in range(100):
-            ends = socket.socketpair()
-            for end in ends:
-                stack.enter_context(end)
-            watched.register(ends[0], select.EPOLLIN)
-        poll = watched.poll
-        while left:
-            poll(0)
-            link()
-
-
 def _threadsafe_own(loop: Loop, size: int) -> None:
     def operations(count: int) -> None:
         call = loop.call_soon_threadsafe
@@ -108,11 +86,7 @@ CASES: dict[str, Case] = {
     "call_soon_burst": Micro(text=f"call_soon, {TURN:,} callbacks a turn", run=_burst, size=5_000, counted=5_000),
     "call_soon_chain": Micro(text="call_soon, each callback schedules the next", run=_chain, size=5_000, counted=1_000),
     "call_soon_chain_watched": Micro(
-        text="the chain with 100 idle descriptors watched",
-        run=_chain_watched,
-        size=2_000,
-        counted=500,
-        bare=_chain_watched_bare,
+        text="the chain with 100 idle descriptors watched", run=_chain_watched, size=2_000, counted=500
     ),
     "threadsafe_own": Micro(
         text="call_soon_threadsafe from the loop's own thread", run=_threadsafe_own, size=5_000, counted=5_000
