@@ -200,7 +200,7 @@ bool Loop::absorb_later() {
 bool Loop::run_batch() {
   std::size_t batch = ready_.size();
   skip_poll_ = !later_.empty();
-  if (!absorb_later()) {
+  if (skip_poll_ && !absorb_later()) {
     return false;
   }
   for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
