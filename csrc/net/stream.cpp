@@ -178,7 +178,12 @@ bool Stream::receive() {
     count = ::recv(fd_, room.data, room.size, MSG_DONTWAIT);
   } while (count < 0 && errno == EINTR);
   if (count > 0) [[likely]] {
-    received(room.data, static_cast<std::size_t>(count));
+    if (is_buffered) {
+      filled(static_cast<std::size_t>(count));
+    } else {
+      last_read_ = static_cast<unsigned>(count);
+      deliver(loop().received().make(room.data, count));
+    }
     return true;
   }
   const int code = count < 0 ? errno : 0;
@@ -266,18 +271,13 @@ Stream::Room Stream::offer() {
   return {};
 }
 
-void Stream::received(const char* data, std::size_t size) {
-  const ModuleState& state = loop().state();
-  if (read_buffer_ && read_buffer_->held()) {
-    read_buffer_->release();
-    py::Ref<> count = py::steal(PyLong_FromSize_t(size));
-    if (!count || !protocol_.call(loop(), state.names.buffer_updated, count.get())) {
-      protocol_failed("Fatal error: protocol.buffer_updated() call failed.");
-    }
-    return;
+// buffer_updated(), after so many bytes have come into the buffer.
+void Stream::filled(std::size_t size) {
+  release_buffer();
+  py::Ref<> count = py::steal(PyLong_FromSize_t(size));
+  if (!count || !protocol_.call(loop(), loop().state().names.buffer_updated, count.get())) {
+    protocol_failed("Fatal error: protocol.buffer_updated() call failed.");
   }
-  last_read_ = static_cast<unsigned>(size);
-  deliver(loop().received().make(data, static_cast<Py_ssize_t>(size)));
 }
 
 // data_received() of what was received; null with an exception set.
@@ -330,7 +330,7 @@ PyObject* Stream::deliver_unread() {
       return nullptr;
     }
   }
-  received(room.data, part);
+  filled(part);
   Py_RETURN_NONE;
 }
 

@@ -70,7 +70,7 @@ class Stream : public Duplex {
   bool receive();
   bool receive_directly();
   bool not_received(int code);
-  void received(const char* data, std::size_t size);
+  void filled(std::size_t size);
   void deliver(py::Ref<>&& data);
   bool schedule_unread();
   void ended();

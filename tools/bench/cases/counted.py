@@ -51,7 +51,8 @@ def _echo(case: Load, loop: Loop, size: int) -> None:
 def _calls() -> tuple[ctypes.PyDLL, servers.EchoProtocol]:
     library = ctypes.PyDLL(str(native.calls()))
     library.quiet_write.restype = ctypes.py_object
-    library.receive.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)
+    for function in (library.receive, library.receive_after_waiting):
+        function.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)
     protocol = servers.EchoProtocol()
     protocol.write = library.quiet_write()
     return library, protocol
@@ -61,6 +62,12 @@ def _echo_bare(size: int) -> None:
     """The two calls of a request, data_received() and write(), and nothing else."""
     library, protocol = _calls()
     library.receive(protocol, "data_received", bytes(1024), size)
+
+
+def _echo_bare_waiting(size: int) -> None:
+    """With the wait before, and the object and the context for it."""
+    library, protocol = _calls()
+    library.receive_after_waiting(protocol, "data_received", bytes(1024), size)
 
 
 def _counted(text: str, server: str, transport: str = "tcp", bare: Callable[[int], None] | None = None) -> Micro:
@@ -76,6 +83,7 @@ def _counted(text: str, server: str, transport: str = "tcp", bare: Callable[[int
 
 CASES: dict[str, Case] = {
     "tcp_echo": _counted("TCP echo, asyncio.Protocol", "protocol", bare=_echo_bare),
+    "tcp_echo_waiting": _counted("TCP echo; its floor with a wait", "protocol", bare=_echo_bare_waiting),
     "tcp_echo_buffered": _counted("TCP echo, asyncio.BufferedProtocol", "buffered"),
     "tcp_echo_streams": _counted("TCP echo, streams", "streams"),
     "tcp_echo_writes2": _counted("TCP echo in two writes", "writes2"),
