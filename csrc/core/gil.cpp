@@ -107,7 +107,9 @@ void Gil::take_back() {
   saved_ = nullptr;  // only now: other threads ask given() under the GIL
   waited_ns_ += static_cast<std::uint64_t>(waited);
   quick_ = start - given_at_ < kHandoverNs;
-  remember(start, waited);
+  if (waited >= kWorthALookNs || slow_count_ != 0) {  // else there is nothing to remember, and nothing to forget
+    remember(start, waited);
+  }
   if (shortened_) {
     slice_.restore();
     restore();

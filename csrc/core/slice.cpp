@@ -14,7 +14,7 @@
 
 namespace uvpy::core {
 
-#ifdef __linux__
+#ifdef SYS_sched_setattr  // Linux, and headers that know of it
 
 namespace {
 
@@ -56,8 +56,14 @@ bool write(Attributes attributes, std::uint64_t slice) {
 
 void Slice::shorten() {
   Attributes found{};
-  if (read(&found) && is_the_default(found.slice)) {
+  if (refused_) {
+    return;
+  }
+  if (!read(&found)) {
+    refused_ = found.size != 0 && found.policy == SCHED_OTHER;  // a kernel without slices
+  } else if (is_the_default(found.slice)) {
     shortened_ = write(found, kSliceNs);
+    refused_ = !shortened_;
   }
 }
 
@@ -78,6 +84,7 @@ bool Slice::is_the_default(std::uint64_t found) {
   }
   Attributes attributes{};
   if (!read(&attributes) || !write(attributes, 0)) {
+    refused_ = true;
     return false;
   }
   Attributes now{};

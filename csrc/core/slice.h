@@ -17,6 +17,7 @@ class Slice {
   bool is_the_default(std::uint64_t found);
 
   bool shortened_ = false;
+  bool refused_ = false;          // by an old kernel, or a module whose log more attempts would only fill
   std::uint64_t default_ns_ = 0;  // what the kernel gives, once it is known
   std::uint64_t users_ns_ = 0;    // what is known to be somebody's choice
 };
