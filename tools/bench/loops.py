@@ -59,7 +59,7 @@ CONVOY = {
 }
 FLOOR = "C on libuv"
 BARE = "without a loop"
-"""The same work by CPython's own blocking functions alone."""
+"""The same work by CPython's own functions alone."""
 FLOORS = {FLOOR: Contender(program="cc"), BARE: Contender()}
 NEIGHBOURS = {
     "Go": Contender(program="go"),

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shlex
 import subprocess
+import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -54,6 +55,13 @@ def floor_version() -> str:
 def marks() -> Path:
     """A library that tells callgrind when to count."""
     return _compiled("marks", [SOURCES / "marks.c"], ["-shared", "-fPIC"], [])
+
+
+@functools.cache
+def turns() -> Path:
+    """A library of turns by CPython's own functions and epoll_wait."""
+    include = sysconfig.get_path("include")
+    return _compiled("turns", [SOURCES / "turns.c"], ["-shared", "-fPIC", "-isystem", include], [])
 
 
 def _said(command: list[str]) -> str:
