@@ -1,4 +1,4 @@
-// The loop's turn: poll (loop_poll.cpp), timers, batch, flush; and running it until it is stopped.
+// The loop's turn: poll (what is rare of it in loop_poll.cpp), timers, batch, flush; and running it until it is stopped.
 // SPDX-License-Identifier: MIT
 #include "core/loop.h"
 
@@ -161,6 +161,94 @@ PyObject* Loop::run_once() {
 PyObject* Loop::stop() {
   stopping_ = true;
   Py_RETURN_NONE;
+}
+
+// ---- the poll
+// Here with the turn, and compiled into it: a turn of a busy loop is a system call and little else, and what returns after
+// one is guessed wrong by the processor.
+
+[[gnu::always_inline]] inline bool Loop::nothing_to_poll_for() const {
+  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !guests_.are_here();
+}
+
+[[gnu::always_inline]] inline bool Loop::libuv_is_idle() {
+  // The timer may have been left by a poll that something else ended. Without it nothing is due, and what libuv queues
+  // belongs to a handle or a request, active or closing.
+  const unsigned ours = kOwnActive + (watchers_.is_armed() ? 1U : 0U) + (uv_timer_runs_ ? 1U : 0U);
+  return uv_.active_handles == ours && uv_.active_reqs.count == 0 && closing_ == 0 && resources_.changed.empty() &&
+         !guests_.are_here() && (!uv_timer_runs_ || uv_backend_timeout(&uv_) != 0);
+}
+
+[[gnu::always_inline]] inline bool Loop::poll_directly() {
+  in_poll_ = true;
+  long ms = 0;
+  flush_writes();
+  const bool blocks = may_block_ && decide_to_block(&ms);
+  if (blocks) {
+    parked_directly_ = true;
+    gil_.give();
+  }
+  PollEvent events[Watchers::kRoom];
+  const int count = watchers_.wait(events, blocks ? ms : 0);
+  if (blocks) {
+    gil_.take();
+    parked_directly_ = false;
+    if (count == 0 && bounded_) {
+      gil_.forget();
+    }
+  }
+  if (count > 0) {
+    watchers_.dispatch(*this, events, count);
+  }
+  in_poll_ = false;
+  if (count < 0 && count != -EINTR) {
+    py::raise_os_error(EBADF);  // somebody closed it; its number may be another file's by now
+    return false;
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Loop::poll() {
+  timer_mark_ = timers_.created();
+  if (foreign_) {
+    refuse_foreign();
+    return false;
+  }
+  if (skip_poll_) {
+    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
+    // turn may do without: the turn after it polls.
+    skip_poll_ = false;
+    ++polls_skipped_;
+    ++round_;
+    hand_on();
+    return !leaving_ || raise_leaving();
+  }
+  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
+  ++round_;
+  if (may_block_ && !timers_.empty()) {
+    long ms = 0;
+    if (!wait_for_timers(&ms)) {
+      return false;
+    }
+    may_block_ = ms != 0;
+  }
+  if (!may_block_ && nothing_to_poll_for()) {
+    ++polls_skipped_;
+  } else {
+    ++polls_;
+    if (!(libuv_is_idle() ? poll_directly() : poll_by_libuv())) {
+      return false;
+    }
+    hand_on();
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
+  }
+  // Handlers run between bytecodes, too; this is for turns that execute none.
+  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
+    return false;
+  }
+  return true;
 }
 
 // ---- the turn

@@ -12,21 +12,9 @@
 
 namespace uvpy::core {
 
-bool Loop::nothing_to_poll_for() const {
-  return watchers_.foreign() == 0 && resources_.count() == 0 && closing_ == 0 && !guests_.are_here();
-}
-
 // Whether libuv has queued something that only uv_run does: changes that the kernel is to be told of, callbacks.
 bool Loop::libuv_waits_to_run() const {
   return closing_ != 0 || !resources_.changed.empty() || guests_.are_here() || uv_backend_timeout(&uv_) == 0;
-}
-
-bool Loop::libuv_is_idle() {
-  // The timer may have been left by a poll that something else ended. Without it nothing is due, and what libuv queues
-  // belongs to a handle or a request, active or closing.
-  const unsigned ours = kOwnActive + (watchers_.is_armed() ? 1U : 0U) + (uv_timer_runs_ ? 1U : 0U);
-  return uv_.active_handles == ours && uv_.active_reqs.count == 0 && closing_ == 0 && resources_.changed.empty() &&
-         !guests_.are_here() && (!uv_timer_runs_ || uv_backend_timeout(&uv_) != 0);
 }
 
 bool Loop::has_nothing_for_libuv() {
@@ -34,49 +22,6 @@ bool Loop::has_nothing_for_libuv() {
     return false;
   }
   return PollSet::is_idle(uv_backend_fd(&uv_));
-}
-
-bool Loop::poll() {
-  timer_mark_ = timers_.created();
-  if (foreign_) {
-    refuse_foreign();
-    return false;
-  }
-  if (skip_poll_) {
-    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
-    // turn may do without: the turn after it polls.
-    skip_poll_ = false;
-    ++polls_skipped_;
-    ++round_;
-    hand_on();
-    return !leaving_ || raise_leaving();
-  }
-  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
-  ++round_;
-  if (may_block_ && !timers_.empty()) {
-    long ms = 0;
-    if (!wait_for_timers(&ms)) {
-      return false;
-    }
-    may_block_ = ms != 0;
-  }
-  if (!may_block_ && nothing_to_poll_for()) {
-    ++polls_skipped_;
-  } else {
-    ++polls_;
-    if (!(libuv_is_idle() ? poll_directly() : poll_by_libuv())) {
-      return false;
-    }
-    hand_on();
-    if (leaving_) [[unlikely]] {
-      return raise_leaving();
-    }
-  }
-  // Handlers run between bytecodes, too; this is for turns that execute none.
-  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
-    return false;
-  }
-  return true;
 }
 
 bool Loop::poll_by_libuv() {
@@ -104,35 +49,6 @@ bool Loop::poll_by_libuv() {
   }
   in_poll_ = false;
   last_poll_idle_ = ready_.size() + turn_callbacks_ == before;
-  return true;
-}
-
-bool Loop::poll_directly() {
-  in_poll_ = true;
-  long ms = 0;
-  flush_writes();
-  const bool blocks = may_block_ && decide_to_block(&ms);
-  if (blocks) {
-    parked_directly_ = true;
-    gil_.give();
-  }
-  PollEvent events[Watchers::kRoom];
-  const int count = watchers_.wait(events, blocks ? ms : 0);
-  if (blocks) {
-    gil_.take();
-    parked_directly_ = false;
-    if (count == 0 && bounded_) {
-      gil_.forget();
-    }
-  }
-  if (count > 0) {
-    watchers_.dispatch(*this, events, count);
-  }
-  in_poll_ = false;
-  if (count < 0 && count != -EINTR) {
-    py::raise_os_error(EBADF);  // somebody closed it; its number may be another file's by now
-    return false;
-  }
   return true;
 }
 
