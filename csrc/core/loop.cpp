@@ -108,56 +108,6 @@ PyObject* Loop::run_forever_cleanup() {
   Py_RETURN_NONE;
 }
 
-bool Loop::run() {
-  if (!interrupt_.begin(*this)) {
-    return false;
-  }
-  bool ok = true;
-  skip_poll_ = false;  // what held for the last turn of another run does not hold for the first of this one
-  hides_handles_ = py::kSoleOwnerIsTold;
-  do {
-    ok = turn_once();
-  } while (ok && !stopping_);
-  hides_handles_ = false;
-  show_handles();
-  interrupt_.end(*this);
-  return ok;
-}
-
-void Loop::show_handles() {
-  if constexpr (py::mutant("handles-stay-hidden")) {
-    return;
-  }
-  for (const ReadyRing* ring : {&ready_, &later_}) {
-    for (std::size_t i = 0; i < ring->size(); ++i) {
-      py::state_of<Handle>(ring->at(i))->show();
-    }
-  }
-}
-
-PyObject* Loop::run_once() {
-  // One turn, for programs that drive the loop themselves between _run_forever_setup and _run_forever_cleanup.
-  if (!check_closed()) {
-    return nullptr;
-  }
-  if (in_turn_) {
-    PyErr_SetString(PyExc_RuntimeError, "uvpy's loop cannot be run from inside one of its own callbacks");
-    return nullptr;
-  }
-  const bool begun = !interrupt_.active();
-  if (begun && !interrupt_.begin(*this)) {
-    return nullptr;
-  }
-  const bool ok = turn_once();
-  if (begun) {
-    interrupt_.end(*this);
-  }
-  if (!ok) {
-    return nullptr;
-  }
-  Py_RETURN_NONE;
-}
-
 PyObject* Loop::stop() {
   stopping_ = true;
   Py_RETURN_NONE;
@@ -239,7 +189,9 @@ PyObject* Loop::stop() {
     if (!(libuv_is_idle() ? poll_directly() : poll_by_libuv())) {
       return false;
     }
-    hand_on();
+    if (!resources_.holding.empty()) [[unlikely]] {
+      hand_on();
+    }
     if (leaving_) [[unlikely]] {
       return raise_leaving();
     }
@@ -253,78 +205,10 @@ PyObject* Loop::stop() {
 
 // ---- the turn
 
-bool Loop::turn_once() {
-  ++turns_;
-  in_turn_ = true;
-  last_turn_callbacks_ = turn_callbacks_;
-  turn_callbacks_ = 0;
-  const bool ok = poll() && queue_due_timers() && run_batch();
-  in_turn_ = false;
-  contexts_.drop_unshared();
-  if (!ok) {
-    py::SavedError error;
-    static_cast<void>(absorb_later());
-  }
-  if (!resources_.dirty.empty()) {
-    py::SavedError error;
-    flush_writes();
-  }
-  return ok && (!leaving_ || raise_leaving());
-}
-
-bool Loop::queue_due_timers() {
-  if (timers_.empty()) {
-    return true;
-  }
-  double now = 0;
-  if (!time_now(&now)) {
-    return false;
-  }
-  // As asyncio: due within the resolution of the clock, which is a nanosecond, or what a double can tell apart.
-  double end = now + 1e-9;
-  if (end == now) {
-    end = std::nextafter(now, HUGE_VAL);
-  }
-  if constexpr (py::mutant("timer-early")) {
-    end += 0.005;
-  }
-  return timers_.move_due(end, timer_mark_, ready_);
-}
-
 bool Loop::absorb_later() {
   while (!later_.empty()) {
     if (!ready_.push(later_.pop())) {
       return false;
-    }
-  }
-  return true;
-}
-
-bool Loop::run_batch() {
-  std::size_t batch = ready_.size();
-  skip_poll_ = !later_.empty();
-  if (skip_poll_ && !absorb_later()) {
-    return false;
-  }
-  for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
-    PyObject* handle = ready_.pop().release();
-    bool ok = true;
-    if (!py::state_of<Handle>(handle)->is_cancelled()) [[likely]] {
-      count_callback();
-      ok = debug_ ? debug::run_timed(*this, handle) : run_handle(handle);
-    }
-    Handle::finish(handle);
-    if (!ok) [[unlikely]] {
-      if constexpr (py::mutant("tail-dropped")) {
-        py::SavedError error;
-        while (--left > 0 && !ready_.empty()) {
-          ready_.pop();
-        }
-      }
-      return false;
-    }
-    if (leaving_) [[unlikely]] {
-      return raise_leaving();
     }
   }
   return true;
@@ -346,6 +230,129 @@ bool Loop::run_handle(PyObject* handle) {
     }
   }
   return state->run(contexts_);
+}
+
+bool Loop::queue_due_timers() {
+  if (timers_.empty()) {
+    return true;
+  }
+  double now = 0;
+  if (!time_now(&now)) {
+    return false;
+  }
+  // As asyncio: due within the resolution of the clock, which is a nanosecond, or what a double can tell apart.
+  double end = now + 1e-9;
+  if (end == now) {
+    end = std::nextafter(now, HUGE_VAL);
+  }
+  if constexpr (py::mutant("timer-early")) {
+    end += 0.005;
+  }
+  return timers_.move_due(end, timer_mark_, ready_);
+}
+
+// Compiled into the run, as the poll is, with the run of a handle.
+[[gnu::always_inline]] inline bool Loop::run_batch() {
+  std::size_t batch = ready_.size();
+  skip_poll_ = !later_.empty();
+  if (skip_poll_ && !absorb_later()) {
+    return false;
+  }
+  for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
+    PyObject* handle = ready_.pop().release();
+    bool ok = true;
+    if (!py::state_of<Handle>(handle)->is_cancelled()) [[likely]] {
+      count_callback();
+      // Not by run_handle() for the plain kind, which is to be compiled in here.
+      const bool is_plain = !py::kThreadSafeHandles || Py_TYPE(handle) != state_->thread_safe_handle_type;
+      ok = debug_     ? debug::run_timed(*this, handle)
+           : is_plain ? py::state_of<Handle>(handle)->run(contexts_)
+                      : run_handle(handle);
+    }
+    Handle::finish(handle);
+    if (!ok) [[unlikely]] {
+      if constexpr (py::mutant("tail-dropped")) {
+        py::SavedError error;
+        while (--left > 0 && !ready_.empty()) {
+          ready_.pop();
+        }
+      }
+      return false;
+    }
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Loop::turn_once() {
+  ++turns_;
+  in_turn_ = true;
+  last_turn_callbacks_ = turn_callbacks_;
+  turn_callbacks_ = 0;
+  const bool ok = poll() && queue_due_timers() && run_batch();
+  in_turn_ = false;
+  contexts_.drop_unshared();
+  if (!ok) {
+    py::SavedError error;
+    static_cast<void>(absorb_later());
+  }
+  if (!resources_.dirty.empty()) {
+    py::SavedError error;
+    flush_writes();
+  }
+  return ok && (!leaving_ || raise_leaving());
+}
+
+bool Loop::run() {
+  if (!interrupt_.begin(*this)) {
+    return false;
+  }
+  bool ok = true;
+  skip_poll_ = false;  // what held for the last turn of another run does not hold for the first of this one
+  hides_handles_ = py::kSoleOwnerIsTold;
+  do {
+    ok = turn_once();
+  } while (ok && !stopping_);
+  hides_handles_ = false;
+  show_handles();
+  interrupt_.end(*this);
+  return ok;
+}
+
+void Loop::show_handles() {
+  if constexpr (py::mutant("handles-stay-hidden")) {
+    return;
+  }
+  for (const ReadyRing* ring : {&ready_, &later_}) {
+    for (std::size_t i = 0; i < ring->size(); ++i) {
+      py::state_of<Handle>(ring->at(i))->show();
+    }
+  }
+}
+
+PyObject* Loop::run_once() {
+  // One turn, for programs that drive the loop themselves between _run_forever_setup and _run_forever_cleanup.
+  if (!check_closed()) {
+    return nullptr;
+  }
+  if (in_turn_) {
+    PyErr_SetString(PyExc_RuntimeError, "uvpy's loop cannot be run from inside one of its own callbacks");
+    return nullptr;
+  }
+  const bool begun = !interrupt_.active();
+  if (begun && !interrupt_.begin(*this)) {
+    return nullptr;
+  }
+  const bool ok = turn_once();
+  if (begun) {
+    interrupt_.end(*this);
+  }
+  if (!ok) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
 }
 
 // ---- leaving
