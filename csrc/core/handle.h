@@ -101,7 +101,7 @@ class Handle {
 
   // Runs the callback in its context. False when an exception is set that ends the loop. Here to be compiled into the loop's
   // batch.
-  bool run(Contexts& contexts) {
+  [[gnu::always_inline]] bool run(Contexts& contexts) {
     if (!callback_) {
       return true;  // cleared by the collector
     }

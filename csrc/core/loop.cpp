@@ -1,4 +1,4 @@
-// The loop's turn: poll (loop_poll.cpp), timers, batch, flush; and running it until it is stopped.
+// The loop's turn: poll (what is rare of it in loop_poll.cpp), timers, batch, flush; and running it until it is stopped.
 // SPDX-License-Identifier: MIT
 #include "core/loop.h"
 
@@ -105,6 +105,199 @@ PyObject* Loop::run_forever_cleanup() {
   Py_RETURN_NONE;
 }
 
+PyObject* Loop::stop() {
+  stopping_ = true;
+  Py_RETURN_NONE;
+}
+
+// ---- the poll
+// Here with the turn, and compiled into it: a turn of a busy loop is a system call and little else, and what returns after
+// one is guessed wrong by the processor.
+
+[[gnu::always_inline]] inline bool Loop::nothing_to_poll_for() const {
+  return watchers_.foreign() == 0 && resources_.count() == 0 && !guests_.are_here();
+}
+
+[[gnu::always_inline]] inline bool Loop::poll_directly() {
+  in_poll_ = true;
+  long ms = 0;
+  const bool blocks = may_block_ && decide_to_block(&ms);
+  flush_writes();
+  if (blocks) {
+    parked_directly_ = true;
+    gil_.give();
+  }
+  PollEvent events[Watchers::kRoom];
+  const int count = watchers_.wait(events, blocks ? ms : 0);
+  if (blocks) {
+    gil_.take();
+    parked_directly_ = false;
+    if (count == 0 && bounded_) {
+      gil_.forget();
+    }
+  }
+  if (count > 0) {
+    watchers_.dispatch(*this, events, count);
+  }
+  in_poll_ = false;
+  if (count < 0 && count != -EINTR) {
+    py::raise_os_error(EBADF);  // somebody closed it; its number may be another file's by now
+    return false;
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Loop::poll() {
+  timer_mark_ = timers_.created();
+  if (skip_poll_) {
+    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
+    // turn may do without: the turn after it polls.
+    skip_poll_ = false;
+    ++polls_skipped_;
+    ++round_;
+    hand_on();
+    return !leaving_ || raise_leaving();
+  }
+  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
+  ++round_;
+  if (may_block_ && !timers_.empty()) {
+    long ms = 0;
+    if (!wait_for_timers(&ms)) {
+      return false;
+    }
+    may_block_ = ms != 0;
+  }
+  const int left_out = quiet_turns_ != 0 ? leaves_poll_out() : 0;
+  if (left_out < 0) {
+    return false;
+  }
+  if (left_out > 0 || (!may_block_ && nothing_to_poll_for())) {
+    ++polls_skipped_;
+  } else {
+    ++polls_;
+    if (!(guests_.are_here() ? poll_by_libuv() : poll_directly())) {
+      return false;
+    }
+    if (!resources_.holding.empty()) [[unlikely]] {
+      hand_on();
+    }
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
+  }
+  if (foreign_ && !adopt()) [[unlikely]] {
+    return false;  // forked in the poll; what follows may close what the parent has, too
+  }
+  // Handlers run between bytecodes, too; this is for turns that execute none.
+  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
+    return false;
+  }
+  return true;
+}
+
+// ---- the turn
+
+bool Loop::absorb_later() {
+  while (!later_.empty()) {
+    if (!ready_.push(later_.pop())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Loop::run_in_poll(PyObject* handle) {
+  py::Ref<> alive = py::borrow(handle);
+  count_callback();
+  if (!(debug_ ? debug::run_timed(*this, handle) : run_handle(handle))) {
+    leave_with_error();
+  }
+}
+
+bool Loop::run_handle(PyObject* handle) {
+  auto* state = py::state_of<Handle>(handle);
+  if constexpr (py::kThreadSafeHandles) {
+    if (Py_TYPE(handle) == state_->thread_safe_handle_type) {
+      return py::state_of<ThreadSafeHandle>(handle)->run();
+    }
+  }
+  return state->run(contexts_);
+}
+
+bool Loop::queue_due_timers() {
+  if (timers_.empty()) {
+    return true;
+  }
+  double now = 0;
+  if (!time_now(&now)) {
+    return false;
+  }
+  // As asyncio: due within the resolution of the clock, which is a nanosecond, or what a double can tell apart.
+  double end = now + 1e-9;
+  if (end == now) {
+    end = std::nextafter(now, HUGE_VAL);
+  }
+  if constexpr (py::mutant("timer-early")) {
+    end += 0.005;
+  }
+  return timers_.move_due(end, timer_mark_, ready_);
+}
+
+// Compiled into the run, as the poll is, with the run of a handle.
+[[gnu::always_inline]] inline bool Loop::run_batch() {
+  std::size_t batch = ready_.size();
+  skip_poll_ = !later_.empty();
+  if (skip_poll_ && !absorb_later()) {
+    return false;
+  }
+  for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
+    PyObject* handle = ready_.pop().release();
+    bool ok = true;
+    if (!py::state_of<Handle>(handle)->is_cancelled()) [[likely]] {
+      count_callback();
+      // Not by run_handle() for the plain kind, which is to be compiled in here.
+      const bool is_plain = !py::kThreadSafeHandles || Py_TYPE(handle) != state_->thread_safe_handle_type;
+      ok = debug_     ? debug::run_timed(*this, handle)
+           : is_plain ? py::state_of<Handle>(handle)->run(contexts_)
+                      : run_handle(handle);
+    }
+    Handle::finish(handle);
+    if (!ok) [[unlikely]] {
+      if constexpr (py::mutant("tail-dropped")) {
+        py::SavedError error;
+        while (--left > 0 && !ready_.empty()) {
+          ready_.pop();
+        }
+      }
+      return false;
+    }
+    if (leaving_) [[unlikely]] {
+      return raise_leaving();
+    }
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Loop::turn_once() {
+  ++turns_;
+  in_turn_ = true;
+  last_turn_callbacks_ = turn_callbacks_;
+  turn_callbacks_ = 0;
+  const bool ok = poll() && queue_due_timers() && run_batch();
+  in_turn_ = false;
+  contexts_.drop_unshared();
+  timers_.track_shared();
+  if (!ok) {
+    py::SavedError error;
+    static_cast<void>(absorb_later());
+  }
+  if (!resources_.dirty.empty()) {
+    py::SavedError error;
+    flush_writes();
+  }
+  return ok && (!leaving_ || raise_leaving());
+}
+
 bool Loop::run() {
   if (!interrupt_.begin(*this)) {
     return false;
@@ -154,109 +347,6 @@ PyObject* Loop::run_once() {
     return nullptr;
   }
   Py_RETURN_NONE;
-}
-
-PyObject* Loop::stop() {
-  stopping_ = true;
-  Py_RETURN_NONE;
-}
-
-// ---- the turn
-
-bool Loop::turn_once() {
-  ++turns_;
-  in_turn_ = true;
-  last_turn_callbacks_ = turn_callbacks_;
-  turn_callbacks_ = 0;
-  const bool ok = poll() && queue_due_timers() && run_batch();
-  in_turn_ = false;
-  contexts_.drop_unshared();
-  timers_.track_shared();
-  if (!ok) {
-    py::SavedError error;
-    static_cast<void>(absorb_later());
-  }
-  if (!resources_.dirty.empty()) {
-    py::SavedError error;
-    flush_writes();
-  }
-  return ok && (!leaving_ || raise_leaving());
-}
-
-bool Loop::queue_due_timers() {
-  if (timers_.empty()) {
-    return true;
-  }
-  double now = 0;
-  if (!time_now(&now)) {
-    return false;
-  }
-  // As asyncio: due within the resolution of the clock, which is a nanosecond, or what a double can tell apart.
-  double end = now + 1e-9;
-  if (end == now) {
-    end = std::nextafter(now, HUGE_VAL);
-  }
-  if constexpr (py::mutant("timer-early")) {
-    end += 0.005;
-  }
-  return timers_.move_due(end, timer_mark_, ready_);
-}
-
-bool Loop::absorb_later() {
-  while (!later_.empty()) {
-    if (!ready_.push(later_.pop())) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool Loop::run_batch() {
-  std::size_t batch = ready_.size();
-  skip_poll_ = !later_.empty();
-  if (skip_poll_ && !absorb_later()) {
-    return false;
-  }
-  for (std::size_t left = batch; left > 0 && !ready_.empty(); --left) {
-    PyObject* handle = ready_.pop().release();
-    bool ok = true;
-    if (!py::state_of<Handle>(handle)->is_cancelled()) [[likely]] {
-      count_callback();
-      ok = debug_ ? debug::run_timed(*this, handle) : run_handle(handle);
-    }
-    Handle::finish(handle);
-    if (!ok) [[unlikely]] {
-      if constexpr (py::mutant("tail-dropped")) {
-        py::SavedError error;
-        while (--left > 0 && !ready_.empty()) {
-          ready_.pop();
-        }
-      }
-      return false;
-    }
-    if (leaving_) [[unlikely]] {
-      return raise_leaving();
-    }
-  }
-  return true;
-}
-
-void Loop::run_in_poll(PyObject* handle) {
-  py::Ref<> alive = py::borrow(handle);
-  count_callback();
-  if (!(debug_ ? debug::run_timed(*this, handle) : run_handle(handle))) {
-    leave_with_error();
-  }
-}
-
-bool Loop::run_handle(PyObject* handle) {
-  auto* state = py::state_of<Handle>(handle);
-  if constexpr (py::kThreadSafeHandles) {
-    if (Py_TYPE(handle) == state_->thread_safe_handle_type) {
-      return py::state_of<ThreadSafeHandle>(handle)->run();
-    }
-  }
-  return state->run(contexts_);
 }
 
 // ---- leaving

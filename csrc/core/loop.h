@@ -321,6 +321,7 @@ class Loop {
   py::Ref<> leaving_;  // the exception that the run ends with
   py::Ref<> current_handle_;
   py::Ref<> task_factory_;
+  py::Ref<> context_kwnames_;  // ("context",), the one that C code gives, whose string is not the interned one
   py::Ref<> old_asyncgen_hooks_;
 
   unsigned long thread_id_ = 0;

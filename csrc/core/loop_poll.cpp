@@ -1,4 +1,4 @@
-// The poll of a turn, and what goes with it: whether it may block, the timers' part in that, other threads' wake-ups, input
+// What goes with the poll of a turn (loop.cpp): whether it may block, the timers' part in that, other threads' wake-ups, input
 // that is handed on. Where a guest has handles in libuv's loop, the poll is uv_run, in whose set our PollSet is one
 // descriptor; else we wait for the PollSet alone, which is one system call.
 // SPDX-License-Identifier: MIT
@@ -11,56 +11,6 @@
 #include "py/mutant.h"
 
 namespace uvpy::core {
-
-bool Loop::nothing_to_poll_for() const {
-  return watchers_.foreign() == 0 && resources_.count() == 0 && !guests_.are_here();
-}
-
-bool Loop::poll() {
-  timer_mark_ = timers_.created();
-  if (skip_poll_) {
-    // The last poll's callbacks have scheduled what runs now. What a poll would find comes behind it in any case, so one
-    // turn may do without: the turn after it polls.
-    skip_poll_ = false;
-    ++polls_skipped_;
-    ++round_;
-    hand_on();
-    return !leaving_ || raise_leaving();
-  }
-  may_block_ = ready_.empty() && !stopping_ && resources_.holding.empty();
-  ++round_;
-  if (may_block_ && !timers_.empty()) {
-    long ms = 0;
-    if (!wait_for_timers(&ms)) {
-      return false;
-    }
-    may_block_ = ms != 0;
-  }
-  const int left_out = quiet_turns_ != 0 ? leaves_poll_out() : 0;
-  if (left_out < 0) {
-    return false;
-  }
-  if (left_out > 0 || (!may_block_ && nothing_to_poll_for())) {
-    ++polls_skipped_;
-  } else {
-    ++polls_;
-    if (!(guests_.are_here() ? poll_by_libuv() : poll_directly())) {
-      return false;
-    }
-    hand_on();
-    if (leaving_) [[unlikely]] {
-      return raise_leaving();
-    }
-  }
-  if (foreign_ && !adopt()) {
-    return false;  // forked in the poll; what follows may close what the parent has, too
-  }
-  // Handlers run between bytecodes, too; this is for turns that execute none.
-  if (interrupt_.active() && PyErr_CheckSignals() < 0) {
-    return false;
-  }
-  return true;
-}
 
 // A child that only ends what it has from its parent, as one does in which sys.exit() ended the run, never waits: it takes
 // no data of the connections that they share. One that waits goes on with them, as asyncio's does.
@@ -100,35 +50,6 @@ bool Loop::poll_by_libuv() {
   gil_.take();
   Guests::after_poll(*this);
   in_poll_ = false;
-  return true;
-}
-
-bool Loop::poll_directly() {
-  in_poll_ = true;
-  long ms = 0;
-  const bool blocks = may_block_ && decide_to_block(&ms);
-  flush_writes();
-  if (blocks) {
-    parked_directly_ = true;
-    gil_.give();
-  }
-  PollEvent events[Watchers::kRoom];
-  const int count = watchers_.wait(events, blocks ? ms : 0);
-  if (blocks) {
-    gil_.take();
-    parked_directly_ = false;
-    if (count == 0 && bounded_) {
-      gil_.forget();
-    }
-  }
-  if (count > 0) {
-    watchers_.dispatch(*this, events, count);
-  }
-  in_poll_ = false;
-  if (count < 0 && count != -EINTR) {
-    py::raise_os_error(EBADF);  // somebody closed it; its number may be another file's by now
-    return false;
-  }
   return true;
 }
 

@@ -20,10 +20,6 @@
 
 namespace uvpy::core {
 
-namespace {
-constexpr int kMost = 256;
-}
-
 void PollSet::close() {
   for (int* fd : {&fd_, &wake_}) {
     if (*fd >= 0) {
@@ -86,22 +82,6 @@ int PollSet::watch(int fd, unsigned tag, unsigned before, unsigned wanted, bool*
     result = epoll_ctl(fd_, EPOLL_CTL_MOD, fd, &event);
   }
   return result < 0 ? errno : 0;
-}
-
-int PollSet::wait(PollEvent* events, int room, long ms) const {
-  epoll_event found[kMost];
-  const int count = epoll_wait(fd_, found, std::min(room, kMost), static_cast<int>(ms));
-  if (count < 0) {
-    return -errno;
-  }
-  for (int i = 0; i < count; ++i) {
-    const unsigned bits = found[i].events;
-    events[i].fd = static_cast<int>(found[i].data.u64 & 0xffffffff);
-    events[i].tag = static_cast<unsigned>(found[i].data.u64 >> 32);
-    events[i].ready = ((bits & ~static_cast<unsigned>(EPOLLOUT)) != 0 ? kReadable : 0U) |
-                      ((bits & ~static_cast<unsigned>(EPOLLIN)) != 0 ? kWritable : 0U);
-  }
-  return count;
 }
 
 #else

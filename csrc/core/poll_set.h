@@ -5,6 +5,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#ifdef __linux__
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#endif
+
 namespace uvpy::core {
 
 inline constexpr unsigned kReadable = 1;
@@ -43,10 +50,30 @@ class PollSet {
   int fd() const { return fd_; }
   void close();
   void forget() { fd_ = wake_ = -1; }
+  static constexpr int kMost = 256;  // events of one wait()
 
  private:
   int fd_ = -1;
   int wake_ = -1;
 };
+
+#ifdef __linux__
+// Compiled into the loop's turn.
+[[gnu::always_inline]] inline int PollSet::wait(PollEvent* events, int room, long ms) const {
+  epoll_event found[kMost];
+  const int count = epoll_wait(fd_, found, std::min(room, kMost), static_cast<int>(ms));
+  if (count < 0) {
+    return -errno;
+  }
+  for (int i = 0; i < count; ++i) {
+    const unsigned bits = found[i].events;
+    events[i].fd = static_cast<int>(found[i].data.u64 & 0xffffffff);
+    events[i].tag = static_cast<unsigned>(found[i].data.u64 >> 32);
+    events[i].ready = ((bits & ~static_cast<unsigned>(EPOLLOUT)) != 0 ? kReadable : 0U) |
+                      ((bits & ~static_cast<unsigned>(EPOLLIN)) != 0 ? kWritable : 0U);
+  }
+  return count;
+}
+#endif
 
 }  // namespace uvpy::core

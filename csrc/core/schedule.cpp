@@ -99,6 +99,9 @@ template <class Kind>
   if (!py::parse_schedule(PyUnicode_AsUTF8(name), kNames, state_->names.context, args, nargs, kwnames, &given)) {
     return nullptr;
   }
+  if (kwnames != nullptr && PyTuple_GET_SIZE(kwnames) == 1 && given.context != nullptr && nargs > 0) {
+    context_kwnames_ = py::borrow(kwnames);
+  }
   return queue_new<Kind>(type, given.named[0], given.rest, given.rest_count, given.context, name, check_thread);
 }
 
@@ -107,11 +110,13 @@ template <class Kind>
                                                    PyObject* kwnames, PyObject* name, bool check_thread) {
   // The two forms of nearly all calls: no keywords, or `context` as asyncio's C code gives it.
   PyObject* context = nullptr;
-  if (kwnames != nullptr && PyTuple_GET_SIZE(kwnames) == 1 && PyTuple_GET_ITEM(kwnames, 0) == state_->names.context &&
-      PyContext_CheckExact(args[nargs])) {
+  if (kwnames != nullptr) {
+    const bool is_context = kwnames == context_kwnames_.get() ||
+                            (PyTuple_GET_SIZE(kwnames) == 1 && PyTuple_GET_ITEM(kwnames, 0) == state_->names.context);
+    if (!is_context || !PyContext_CheckExact(args[nargs])) [[unlikely]] {
+      return soon_parsed<Kind>(type, args, nargs, kwnames, name, check_thread);
+    }
     context = args[nargs];
-  } else if (kwnames != nullptr) [[unlikely]] {
-    return soon_parsed<Kind>(type, args, nargs, kwnames, name, check_thread);
   }
   if (nargs == 0) [[unlikely]] {
     return soon_parsed<Kind>(type, args, nargs, kwnames, name, check_thread);

@@ -60,7 +60,7 @@ CONVOY = {
 }
 FLOOR = "C on libuv"
 BARE = "without a loop"
-"""The same work by CPython's own blocking functions alone."""
+"""The same work by CPython's own functions alone."""
 BAREST = "the barest loop"
 """What a protocol and the kernel cost: a loop that only calls what is ready (barest.py)."""
 BAREST_FASTNET = "the barest loop + aiofastnet"

@@ -64,6 +64,13 @@ def calls() -> Path:
     return _compiled("calls", [SOURCES / "calls.c"], flags, [])
 
 
+@functools.cache
+def turns() -> Path:
+    """A library of turns by CPython's own functions and epoll_wait."""
+    include = sysconfig.get_path("include")
+    return _compiled("turns", [SOURCES / "turns.c"], ["-shared", "-fPIC", "-isystem", include], [])
+
+
 def _said(command: list[str]) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
