@@ -80,6 +80,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
   Py_VISIT(own_call_soon);
   Py_VISIT(own_call_at);
   Py_VISIT(own_call_later);
+  Py_VISIT(own_ensure_fd_no_transport);
   Py_VISIT(stand_in_type);
   Py_VISIT(loop_type);
   Py_VISIT(handle_type);
@@ -115,6 +116,7 @@ void ModuleState::clear() {
   Py_CLEAR(own_call_soon);
   Py_CLEAR(own_call_at);
   Py_CLEAR(own_call_later);
+  Py_CLEAR(own_ensure_fd_no_transport);
   Py_CLEAR(stand_in_type);
   Py_CLEAR(loop_type);
   Py_CLEAR(handle_type);
