@@ -84,6 +84,7 @@ int ModuleState::visit(visitproc visit, void* arg) const {
                            stream_classes.feed_data, stream_classes.wakeup_waiter}) {
     Py_VISIT(object);
   }
+  Py_VISIT(own_ensure_fd_no_transport);
   Py_VISIT(stand_in_type);
   Py_VISIT(loop_type);
   Py_VISIT(handle_type);
@@ -128,6 +129,7 @@ void ModuleState::clear() {
   for (PyObject*& code : stream_classes.codes) {
     Py_CLEAR(code);
   }
+  Py_CLEAR(own_ensure_fd_no_transport);
   Py_CLEAR(stand_in_type);
   Py_CLEAR(loop_type);
   Py_CLEAR(handle_type);

@@ -64,6 +64,7 @@ inline constexpr std::size_t kPipeLists = 256;
   X(_deliver_unread)                \
   X(_detach)                        \
   X(_ensure_fd_no_transport)        \
+  X(_transports)                    \
   X(_read_ready)                    \
   X(_repr_info)                     \
   X(_resume_accepting)              \
@@ -109,6 +110,7 @@ inline constexpr std::size_t kPipeLists = 256;
   X(logger)                         \
   X(loop)                           \
   X(message)                        \
+  X(data)                           \
   X(name)                           \
   X(pause_writing)                  \
   X(peername)                       \
@@ -217,6 +219,7 @@ struct ModuleState {
   PyObject* own_call_soon;
   PyObject* own_call_at;
   PyObject* own_call_later;
+  PyObject* own_ensure_fd_no_transport;
   bool format_takes_debug;  // _format_callback_source(func, args, *, debug=), in newer versions
 
   PyTypeObject* stand_in_type;  // of functions, before 3.12

@@ -88,7 +88,21 @@ bool is_still(const ModuleState& state, PyObject* file, int fd) {
 
 }  // namespace
 
+// Whether no transport of asyncio's own is on a loop: its table of them, which their code writes to, is empty.
+static bool has_none_of_asyncio(const ModuleState& state, PyObject* loop) {
+  py::Ref<> transports = py::get_attr(loop, state.names._transports);
+  py::Ref<> data = transports ? py::get_attr(transports.get(), state.names.data) : py::Ref<>();
+  if (!data) {
+    PyErr_Clear();
+  }
+  return data && PyDict_CheckExact(data.get()) && PyDict_GET_SIZE(data.get()) == 0;
+}
+
 bool Loop::refuse_transport(PyObject* fd) {
+  if (!overridden(kNoTransport) && has_none_of_asyncio(*state_, object())) [[likely]] {
+    // What is left of uvpy.Loop's method; the other half of it ends in a KeyError that it swallows.
+    return static_cast<bool>(py::steal(ensure_fd_no_transport(fd)));
+  }
   return static_cast<bool>(py::call_method(object(), state_->names._ensure_fd_no_transport, fd));
 }
 

@@ -36,7 +36,7 @@ class Loop {
   static constexpr std::size_t kBaseWords = 0;
 
   // Methods that asyncio's code finds by name on the loop, and ours calls directly unless somebody has overridden them.
-  enum Hook : unsigned { kTime = 1, kCallSoon = 2, kCallAt = 4, kCallLater = 8 };
+  enum Hook : unsigned { kTime = 1, kCallSoon = 2, kCallAt = 4, kCallLater = 8, kNoTransport = 16 };
 
   Loop() = default;
   Loop(const Loop&) = delete;
@@ -87,6 +87,8 @@ class Loop {
     return ((type_hooks_ | instance_hooks_) & hook) != 0;
   }
   bool check_closed() const;
+  // Whether a descriptor is no transport's; else false with an exception set.
+  bool refuse_transport(PyObject* fd);
   // Sets the RuntimeError of a parent's loop in a forked child; always null.
   static PyObject* refuse_foreign();
 
@@ -283,7 +285,6 @@ class Loop {
   PyObject* add_watch(unsigned side, const char* name, bool is_public, PyObject* const* args, Py_ssize_t nargs,
                       PyObject* kwnames);
   PyObject* remove_watch(unsigned side, bool is_public, PyObject* fd);
-  bool refuse_transport(PyObject* fd);
 
   static constexpr unsigned kHandful = 8;
   static constexpr unsigned kQuietTurns = 100;

@@ -269,8 +269,13 @@ bool remember_hooks(ModuleState* state, PyObject* type) {
   Py_XSETREF(state->own_call_soon, PyObject_GetAttr(type, state->names.call_soon));
   Py_XSETREF(state->own_call_at, PyObject_GetAttr(type, state->names.call_at));
   Py_XSETREF(state->own_call_later, PyObject_GetAttr(type, state->names.call_later));
-  return state->own_time != nullptr && state->own_call_soon != nullptr && state->own_call_at != nullptr &&
-         state->own_call_later != nullptr;
+  const bool ok = state->own_time != nullptr && state->own_call_soon != nullptr && state->own_call_at != nullptr &&
+                  state->own_call_later != nullptr;
+  if (ok) {
+    Py_XSETREF(state->own_ensure_fd_no_transport, PyObject_GetAttr(type, state->names._ensure_fd_no_transport));
+    PyErr_Clear();  // only uvpy.Loop has it
+  }
+  return ok;
 }
 
 }  // namespace uvpy::core

@@ -420,6 +420,7 @@ void Loop::look_at_type() {
       {s.names.call_soon, s.own_call_soon, kCallSoon},
       {s.names.call_at, s.own_call_at, kCallAt},
       {s.names.call_later, s.own_call_later, kCallLater},
+      {s.names._ensure_fd_no_transport, s.own_ensure_fd_no_transport, kNoTransport},
   };
   py::SavedError error;
   type_hooks_ = 0;
@@ -443,6 +444,7 @@ void Loop::noticed(PyObject* name, bool is_set) {
       {s.names.call_soon, kCallSoon},
       {s.names.call_at, kCallAt},
       {s.names.call_later, kCallLater},
+      {s.names._ensure_fd_no_transport, kNoTransport},
   };
   // Names of attributes are interned nearly always, and then one object is one name.
   const bool may_be_equal = PyUnicode_Check(name) && !PyUnicode_CHECK_INTERNED(name);

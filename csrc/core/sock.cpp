@@ -93,7 +93,7 @@ bool SockCall::wait(Loop& loop, const SockRequest& request) {
   // An accept() goes through Python: nobody can tell what somebody has put in its place, and whether it has tried.
   const bool keeps = fd_ >= 0 && request.op < SockOp::accept && is_plain_socket(loop.state(), request.sock);
   if (!keeps || !loop.watchers().keeps(fd_, request.sock)) {
-    if (!py::call_method(loop.object(), names._ensure_fd_no_transport, number.get())) {
+    if (!loop.refuse_transport(number.get())) {
       return false;
     }
   }

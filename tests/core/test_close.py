@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import warnings
 import weakref
 
@@ -323,3 +324,29 @@ def test_weak_references_to_loops(raw_loop):
     assert loop == loop
     loop.own = 5
     assert vars(loop)["own"] == 5
+
+
+def test_a_loop_with_much_to_do_closes_in_seconds(new_loop):
+    """However much waits, it is let go one by one, and each at the same cost."""
+
+    async def wait():
+        await loop.create_future()
+
+    async def main():
+        tasks.extend(loop.create_task(wait()) for _ in range(50_000))
+        for number in range(50_000):
+            loop.call_later(3600 + number * 7919 % 50_000, print)
+        await asyncio.sleep(0)
+        for _ in range(50_000):
+            loop.call_soon(print)
+        loop.stop()
+
+    loop, tasks = new_loop(), []
+    main_task = loop.create_task(main())
+    loop.run_forever()
+    assert main_task.done()
+    before = time.monotonic()
+    loop.close()
+    assert time.monotonic() - before < 10
+    for task in tasks:
+        task._log_destroy_pending = False

@@ -270,6 +270,42 @@ def new_loop(data: Data) -> Iterator[Check]:
     yield Check("new_loop", ours <= floor + base, text)
 
 
+CONNECT = 1.15
+"""So much of what bare sockets cost may a connection that is made and closed, besides asyncio's Python for it."""
+
+
+def connect_close(data: Data) -> Iterator[Check]:
+    rows = [
+        data.row("connect_close", OURS),
+        data.row("connect_close", BARE),
+        data.row("connect_python", BASE),
+    ]
+    if not all(rows):
+        yield Check("connect_close", None, "connect_close: not measured beside bare sockets and connect_python")
+        return
+    ours, bare, python = (row["cpu"] * 1e6 for row in rows if row)
+    text = f"connect_close: {ours:.1f} us; bare sockets {bare:.1f} us, create_connection's Python {python:.1f} us"
+    yield Check("", ours <= CONNECT * bare + python, text)
+
+
+FLAT = 1.15
+"""How much dearer than the cheapest of several sizes the dearest may be."""
+
+
+def flat(*cases: str) -> Checks:
+    """An operation costs the same processor time whatever the size."""
+
+    def checks(data: Data) -> Iterator[Check]:
+        costs = {case: row["cpu"] * 1e6 for case in cases if (row := data.row(case))}
+        if len(costs) < 2:
+            yield Check("", None, f"{cases[0]} and its sizes: not measured")
+            return
+        text = ", ".join(f"{case} {cost:.2f} us" for case, cost in costs.items())
+        yield Check("", max(costs.values()) <= FLAT * min(costs.values()), text)
+
+    return checks
+
+
 def convoy(case: str) -> tuple[Checks, ...]:
     return (
         _bounded(case, "p50", lambda value: value <= 0.3e-3, time_text, "p50"),
@@ -374,7 +410,21 @@ TARGETS = (
     ),
     Target("8 MiB through a child's pipes", "ahead", (ahead("child_pipes"),)),
     Target("UDP echo, and bulk one way", "ahead", _all(ahead, "udp_echo", "udp_bulk")),
-    Target("connect and close", "ahead", (ahead("connect_close"),)),
+    Target(
+        "connect and close",
+        "<= 1.15 times bare sockets, plus create_connection's Python; ahead",
+        (connect_close, ahead("connect_close")),
+    ),
+    Target(
+        "call_later and cancel with 10 to 1,000,000 timers waiting",
+        "processor time an operation within 15 %",
+        (flat("call_later_among_10", "call_later_among_1000", "call_later_among", "call_later_among_million"),),
+    ),
+    Target(
+        "TCP echo, 1 KiB, 10 to 10,000 connections, malloc tuned",
+        "processor time a request within 15 %",
+        (flat("tcp_echo_10_t", "tcp_echo_100_t", "tcp_echo_1000_t", "tcp_echo_10000_t"),),
+    ),
     Target(
         "memory of an idle accepted connection", "<= 900 bytes", (at_most("memory", "bytes", 900, "{:,.0f}".format),)
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from typing import Any
 
 from cases.kinds import Case, Loop, Micro, nothing
 
@@ -94,6 +95,31 @@ def _open(loop: Loop, size: int) -> None:
         loop.run_until_complete(body())
 
 
+class _Unconnected(asyncio.SelectorEventLoop):
+    """Does what asyncio's create_connection() does, but for what any loop has to do for it."""
+
+    async def _connect_sock(self, *args: Any, **kwargs: Any) -> Any:
+        return self  # stands for the socket, which nobody asks for anything
+
+    async def _create_connection_transport(self, *args: Any, **kwargs: Any) -> Any:
+        return None, None
+
+
+def _open_nothing(loop: Loop, size: int) -> None:
+    if not _unconnected:
+        _unconnected.append(_Unconnected())
+
+    async def body() -> None:
+        create_connection = _unconnected[0].create_connection
+        for _ in range(size):
+            await create_connection(asyncio.Protocol, "127.0.0.1", 1)
+
+    _unconnected[0].run_until_complete(body())
+
+
+_unconnected: list[_Unconnected] = []
+
+
 def _open_bare(size: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         for _ in range(size):
@@ -112,5 +138,10 @@ CASES: dict[str, Case] = {
     "watcher_waits": Micro(text="add_reader, a byte arrives, remove_reader", run=_watch_wait, size=500, counted=500),
     "connect_close": Micro(
         text="create_connection to a bare listener, accepted and closed", run=_open, size=50, bare=_open_bare
+    ),
+    "connect_python": Micro(
+        text="create_connection of asyncio's, with nothing to connect: what it costs in Python",
+        run=_open_nothing,
+        size=500,
     ),
 }

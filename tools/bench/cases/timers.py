@@ -70,6 +70,8 @@ def _late(delay: float) -> Callable[[Loop, int], list[int]]:
 
 CASES: dict[str, Case] = {
     "call_later_cancel": Micro(text=f"call_later and cancel, {TURN:,} a turn", run=_cancel, size=5_000, counted=5_000),
+    "call_later_among_10": Micro(text="the same with 10 timers waiting", run=_cancel_among(10), size=5_000),
+    "call_later_among_1000": Micro(text="the same with 1,000", run=_cancel_among(1_000), size=5_000),
     "call_later_among": Micro(
         text="the same with 100,000 timers waiting", run=_cancel_among(100_000), size=5_000, counted=5_000
     ),
