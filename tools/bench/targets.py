@@ -28,7 +28,10 @@ def numbered(head: str, tail: str = "") -> list[str]:
 
 
 CONNECTIONS = [name for name in numbered("tcp_echo_", "_t") if name != "tcp_echo_1_t"]
-TIMERS = ("call_later_cancel", "call_later_among", "call_later_among_million")
+TIMERS = (
+    "call_later_cancel",
+    *("call_later_among_10", "call_later_among_1000", "call_later_among", "call_later_among_million"),
+)
 FIRED = numbered("timers_")
 """The same with more and more connections, with more and more timers waiting, and with more that fire."""
 
@@ -288,24 +291,6 @@ def connect_close(data: Data) -> Iterator[Check]:
     yield Check("", ours <= CONNECT * bare + python, text)
 
 
-FLAT = 1.15
-"""How much dearer than the cheapest of several sizes the dearest may be."""
-
-
-def flat(*cases: str) -> Checks:
-    """An operation costs the same processor time whatever the size."""
-
-    def checks(data: Data) -> Iterator[Check]:
-        costs = {case: row["cpu"] * 1e6 for case in cases if (row := data.row(case))}
-        if len(costs) < 2:
-            yield Check("", None, f"{cases[0]} and its sizes: not measured")
-            return
-        text = ", ".join(f"{case} {cost:.2f} us" for case, cost in costs.items())
-        yield Check("", max(costs.values()) <= FLAT * min(costs.values()), text)
-
-    return checks
-
-
 def convoy(case: str) -> tuple[Checks, ...]:
     return (
         _bounded(case, "p50", lambda value: value <= 0.3e-3, time_text, "p50"),
@@ -412,18 +397,8 @@ TARGETS = (
     Target("UDP echo, and bulk one way", "ahead", _all(ahead, "udp_echo", "udp_bulk")),
     Target(
         "connect and close",
-        "<= 1.15 times bare sockets, plus create_connection's Python; ahead",
-        (connect_close, ahead("connect_close")),
-    ),
-    Target(
-        "call_later and cancel with 10 to 1,000,000 timers waiting",
-        "processor time an operation within 15 %",
-        (flat("call_later_among_10", "call_later_among_1000", "call_later_among", "call_later_among_million"),),
-    ),
-    Target(
-        "TCP echo, 1 KiB, 10 to 10,000 connections, malloc tuned",
-        "processor time a request within 15 %",
-        (flat("tcp_echo_10_t", "tcp_echo_100_t", "tcp_echo_1000_t", "tcp_echo_10000_t"),),
+        "<= 1.15 times bare sockets, plus create_connection's Python",
+        (connect_close,),
     ),
     Target(
         "memory of an idle accepted connection", "<= 900 bytes", (at_most("memory", "bytes", 900, "{:,.0f}".format),)
