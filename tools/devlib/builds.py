@@ -54,13 +54,7 @@ class Variant:
     bundled_libuv: bool = False
 
 
-_SANITIZE = (
-    "-Dbuildtype=debugoptimized",
-    "-Doptimization=1",
-    "-Db_lto=false",
-    "-Ddebug_checks=true",
-    "-Db_lundef=false",
-)
+_SANITIZE = ("-Dbuildtype=debugoptimized", "-Doptimization=1", "-Ddebug_checks=true", "-Db_lundef=false")
 
 MAIN = Variant("main", "release, as users get it, with warnings as errors")
 CHECKS = Variant("checks", "with assertions and self-checks", ("-Ddebug_checks=true",))
@@ -72,9 +66,7 @@ VARIANTS = {v.name: v for v in (MAIN, CHECKS, STATIC, SANITIZED)}
 def mutant(name: str) -> Variant:
     """The variant with a planted fault."""
     # Lightly optimised: there are many of them to compile, and speed is not what is tried.
-    return Variant(
-        f"mutant-{name}", f"with the planted fault {name}", ("-Doptimization=1", "-Db_lto=false", f"-Dmutant={name}")
-    )
+    return Variant(f"mutant-{name}", f"with the planted fault {name}", ("-Doptimization=1", f"-Dmutant={name}"))
 
 
 def groups() -> dict[str, list[str]]:
@@ -165,7 +157,7 @@ class Env:
         folder = WORK / "build" / self.key / variant.name
         log = f"build-{self.key}-{variant.name}"
         env = self.environment(variant)
-        options = ["--werror", "-Dbuildtype=release", "-Db_lto=true", *variant.options]
+        options = ["--werror", "-Dbuildtype=release", *variant.options]
         if variant.bundled_libuv or not has_libuv():
             libuv.provide(self.python)
             options.append("-Dforce_fallback_for=libuv")
