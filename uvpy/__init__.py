@@ -1,4 +1,4 @@
-"""uvpy: an asyncio event loop on libuv, in hand-written C++.
+"""uvpy: an asyncio event loop in hand-written C++, with a libuv loop inside.
 
 Run a program with `uvpy.run(main())`, or hand `uvpy.new_event_loop` to whatever takes a loop factory.
 """
