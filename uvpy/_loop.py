@@ -129,7 +129,7 @@ def _record(loop: weakref.ref[Loop], signum: int, frame: object) -> None:
 
 
 class Loop(_core.Loop, _sock.SocketCalls, asyncio.BaseEventLoop):
-    """An asyncio event loop on libuv.
+    """An asyncio event loop in C++.
 
     `gil` says what the loop does where a busy thread holds the GIL ("adaptive", the default, or "plain"; the
     environment variable UVPY_GIL sets another default). ValueError for anything else.
