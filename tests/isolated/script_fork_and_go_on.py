@@ -220,7 +220,8 @@ def handed_on_once():
     loop.close()
 
 
-exits()
+if KIND == "uvpy" or sys.version_info < (3, 14):  # from then on asyncio's child hangs: its task finds no running loop
+    exits()
 a_loop_made_before()
 what_was_open_before()
 interrupted()
