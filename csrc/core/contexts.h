@@ -90,7 +90,7 @@ class Contexts {
       if (is_ours) {
         drop();
       }
-      return std::move(shared);
+      return py::steal(shared.release());
     }
     return py::steal(PyContext_Copy(shared.get()));
   }

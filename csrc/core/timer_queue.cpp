@@ -315,7 +315,10 @@ PyObject* TimerQueue::list() const {
   // Making the list may collect, and so change the queue: before that, nothing is looked at.
   py::Ref<> list = py::steal(PyList_New(0));
   py::Array<Entry> all;
-  if (!list || !all.reserve(size_)) {
+  if (!list || size_ == 0) {
+    return list.release();
+  }
+  if (!all.reserve(size_)) {
     return nullptr;
   }
   std::size_t count = 0;

@@ -20,7 +20,7 @@ class BytesPool {
   // bytes(data[:size]), a new reference; null with MemoryError set.
   Ref<> make(const char* data, Py_ssize_t size) {
     return kSoleOwnerIsTold && size >= kLeast && size <= kMost ? take(place_for(size), data, size)
-                                                         : steal(PyBytes_FromStringAndSize(data, size));
+                                                               : steal(PyBytes_FromStringAndSize(data, size));
   }
 
   // Room in an object for what is about to be received, where that is expected to be of a size: `lent()` makes it the
