@@ -417,6 +417,20 @@ def test_flat_is_within_15_percent_or_grows_as_a_floor(
     assert bench.targets.verdict(target, bench.targets.Data(results=results)).word == word
 
 
+@pytest.mark.parametrize(("ours", "word"), [(2_400.0, "met"), (3_000.0, "floor"), (4_000.0, "missed")])
+def test_instructions_beside_c_say_what_is_the_target_and_what_the_floor(
+    bench: SimpleNamespace, ours: float, word: str
+) -> None:
+    """C's 1,000 one and a half times and the two calls' 1,000; the floor is C's and 2,000."""
+    rows = {"uvpy": {"all": ours, "own": 1.0}, "C on libuv": {"all": 1_000.0, "own": None}}
+    counts = {
+        "tcp_echo": {**rows, "without a loop": {"all": 1_000.0, "own": None}},
+        "tcp_echo_waiting": {"without a loop": {"all": 2_000.0, "own": None}},
+    }
+    target = bench.targets.Target("", "", (bench.targets.near_c("tcp_echo", 1.5),))
+    assert bench.targets.verdict(target, bench.targets.Data(instructions=counts)).word == word
+
+
 def test_a_void_case_is_not_drawn_and_says_so(bench: SimpleNamespace, tmp_path: Path) -> None:
     run = {**run_of(bench, EVEN), "void": {"call_soon_burst": "it strayed"}}
     bench.results.write([run], tmp_path)

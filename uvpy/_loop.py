@@ -44,7 +44,7 @@ _NATIVE_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 def _is_native(sock: Any) -> bool:
     """Whether a socket is one that the native transports take: a real stream socket, internet or Unix.
 
-    By its real type: what only says that it is a socket has no descriptor for libuv.
+    By its real type: what only says that it is a socket has no descriptor for the kernel.
     """
     return issubclass(type(sock), socket.socket) and sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_STREAM
 

@@ -35,8 +35,8 @@ class SSLProtocol(_Stock):  # type: ignore[misc]
         sslobj: Any = self._sslobj
         incoming, outgoing = self._incoming, self._outgoing
         incoming.write(self._ssl_buffer_view[:nbytes])
-        # An SSLObject's own methods do nothing but call those that are inside it.
-        read = sslobj._sslobj.read if type(sslobj) is _SSLObject else sslobj.read
+        # An SSLObject's own methods do nothing but call those that are inside it, which is all that it has.
+        read = sslobj._sslobj.read if type(sslobj) is _SSLObject and len(sslobj.__dict__) == 1 else sslobj.read
         size = incoming.pending
         if not 0 < size < _MOST:
             size = _MOST
@@ -92,7 +92,8 @@ class SSLProtocol(_Stock):  # type: ignore[misc]
         length = len(data)
         try:
             try:
-                count = sslobj._sslobj.write(data) if type(sslobj) is _SSLObject else sslobj.write(data)
+                plain = type(sslobj) is _SSLObject and len(sslobj.__dict__) == 1
+                count = sslobj._sslobj.write(data) if plain else sslobj.write(data)
             except _AGAIN:
                 count = 0
             if count < length:

@@ -16,8 +16,13 @@ namespace uvpy::core {
 
 class Contexts {
  public:
-  // Whether copy_current() gives a shared one.
-  static bool shares() { return py::variables_at != 0; }
+  // Whether copy_current() gives a shared one: while the loop runs, whose batches end with a look at what is still shared.
+  bool shares() const { return runs_; }
+  void begin_run() { runs_ = py::variables_at != 0; }
+  void end_run() {
+    runs_ = false;
+    drop();
+  }
 
   // Null with an exception set.
   py::Ref<> copy_current() {
@@ -40,17 +45,21 @@ class Contexts {
   }
 
   // After the run in a context that take() gave for `shared`, which is null where it was that one: whether it has become
-  // the spare. Then `shared` has the same variables, and stands for it.
-  bool give_back(py::Ref<>& ran, py::Ref<>& shared) {
+  // the spare. Then `shared` has the same variables, and stands for it. `dropped` takes what is to go when the caller, too,
+  // is done: the values that a variable had may run code when they go, and that code schedules.
+  bool give_back(py::Ref<>& ran, py::Ref<>& shared, py::Ref<>& dropped) {
     if (!copy_ || Py_REFCNT(ran.get()) != 1 ||
         (py::variables_of(ran.get()) != py::variables_of(copy_.get()) && !py::mutant("context-changed"))) {
       return false;
     }
+    py::Ref<> spare = std::move(spare_);  // one with the same variables: nothing but itself goes with it
     if (shared.get() != copy_.get() && (!shared || py::variables_of(shared.get()) != py::variables_of(copy_.get())))
         [[unlikely]] {
-      shared = copy_.dup();  // the callback has set something, and scheduled another with it
+      // The callback has set something, and scheduled another with it.
+      dropped.put(py::steal(shared.release()));
+      shared.put(copy_.dup());
     }
-    spare_ = std::move(ran);
+    spare_.put(py::steal(ran.release()));
     // The last of those that shared it: what the variables refer to must not live longer than in asyncio.
     if (Py_REFCNT(copy_.get()) == 2 && shared.get() == copy_.get()) [[unlikely]] {
       drop();
@@ -95,6 +104,7 @@ class Contexts {
     return py::steal(PyContext_Copy(shared.get()));
   }
 
+  bool runs_ = false;
   py::Ref<> copy_;   // with the variables of who scheduled last; never entered
   py::Ref<> spare_;  // only beside a copy, with the same variables; not entered, ours alone
 };

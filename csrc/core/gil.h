@@ -1,5 +1,6 @@
-// The GIL law of a loop (DESIGN.md laws 4 and 5): held throughout, given up for a blocking poll only, taken back by the
-// first callback after it. give() is called in the prepare callback, take() first in every other libuv callback.
+// The GIL law of a loop (DESIGN.md laws 4 and 5): held throughout, given up for a blocking poll only, taken back
+// right after it. Where a guest needs libuv's poll, give() is called in the prepare callback and take() first in every other
+// libuv callback.
 // Patience: where taking it back was seen to be slow (a busy thread holds the GIL for a whole switch interval), the
 // loop sets a short interval just before it gives the GIL up and puts the user's back as soon as it has it again. So it
 // does with its thread's slice (slice.h).

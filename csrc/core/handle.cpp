@@ -106,6 +106,7 @@ PyObject* Handle::get_context() {
     shares_context_ = false;
     context_ = std::move(own);
   }
+  context_is_shown_ = true;
   return Py_NewRef(context_ ? context_.get() : Py_None);
 }
 

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <type_traits>
+
 #include "core/contexts.h"
 #include "py/error.h"
 #include "py/object.h"
@@ -43,7 +45,7 @@ class Handle {
       return true;
     }
     context_.put(contexts.copy_current());
-    shares_context_ = Contexts::shares();
+    shares_context_ = contexts.shares();
     return static_cast<bool>(context_);
   }
   bool note_source(Loop& loop);
@@ -62,21 +64,24 @@ class Handle {
   // ---- hidden handles
   // The collector need not know a handle that waits in the ring of a loop that runs, nor one that runs itself: there it is
   // reachable. So nearly all are never shown to it. One that has a reference besides is when it has run, and all that are
-  // left are when the loop stops.
+  // left are when the loop stops. A timer is hidden while nobody but the queue has it (core/timer_queue).
 
   // A new hidden one; null with MemoryError set.
+  template <class Kind>
   static PyObject* create_hidden(PyTypeObject* type) {
-    PyObject* self = py::Pool<Handle>::take_blank(type);
-    if (self == nullptr) [[unlikely]] {
-      self = py::create<Handle>(type);
-      if (self == nullptr) {
-        return nullptr;
-      }
-      PyObject_GC_UnTrack(self);
+    PyObject* self = nullptr;
+    if constexpr (std::is_same_v<Kind, Handle>) {
+      self = py::Pool<Handle>::take_blank(type);
     }
-    py::state_of<Handle>(self)->hidden_ = true;
+    if (self == nullptr) {
+      self = py::create<Kind, false>(type);
+    }
+    if (self != nullptr) [[likely]] {
+      py::state_of<Kind>(self)->hidden_ = true;
+    }
     return self;
   }
+  bool is_hidden() const { return hidden_; }
   void show() {
     if (hidden_) {
       hidden_ = false;
@@ -136,8 +141,10 @@ class Handle {
     if (context != nullptr) {
       leave(context, done);
     }
+    py::Ref<> dropped;
     if (shares) [[likely]] {
-      if (contexts.give_back(context_, shared)) [[likely]] {
+      // One that the program has seen is this handle's for good: it may have kept a weak reference.
+      if (!context_is_shown_ && contexts.give_back(context_, shared, dropped)) [[likely]] {
         context_.put(std::move(shared));
         shares_context_ = true;
       } else {
@@ -176,7 +183,7 @@ class Handle {
   void clear();
 
  protected:
-  // cancel() without the waiting and without taking a timer out of its heap. False with an exception set.
+  // cancel() without the waiting and without taking a timer out of its queue. False with an exception set.
   bool mark_cancelled();
 
  private:
@@ -190,7 +197,7 @@ class Handle {
       repr_.reset();
     }
     nargs_ = 0;
-    shares_context_ = cancelled_ = runs_in_poll_ = hidden_ = false;
+    shares_context_ = context_is_shown_ = cancelled_ = runs_in_poll_ = hidden_ = false;
     loop_.reset();
   }
   bool pack(PyObject* const* args);
@@ -213,7 +220,8 @@ class Handle {
   py::Ref<> source_traceback_;
   py::Ref<> repr_;
   unsigned nargs_ = 0;
-  bool shares_context_ = false;  // context_ is one of Contexts' copies
+  bool shares_context_ = false;    // context_ is one of Contexts' copies
+  bool context_is_shown_ = false;  // get_context() has given it
   bool cancelled_ = false;
   bool runs_in_poll_ = false;
   bool hidden_ = false;  // from the collector

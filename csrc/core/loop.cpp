@@ -306,10 +306,12 @@ bool Loop::run() {
   run_was_forked_ = listens_again_ = false;
   skip_poll_ = false;  // what held for the last turn of another run does not hold for the first of this one
   hides_handles_ = py::kSoleOwnerIsTold;
+  contexts_.begin_run();
   do {
     ok = turn_once();
   } while (ok && !stopping_);
   hides_handles_ = false;
+  contexts_.end_run();
   show_handles();
   interrupt_.end(*this);
   return ok;

@@ -110,7 +110,7 @@ class Loop {
   bool run_handle(PyObject* handle);
   // Brings a parked loop out of its poll; from any thread that holds the GIL.
   void wake();
-  // The exception set now ends the run; the first one counts. For libuv callbacks, which have no caller.
+  // The exception set now ends the run; the first one counts. For callbacks of the poll, which have no caller.
   void leave_with_error();
   bool is_leaving() const { return static_cast<bool>(leaving_); }
 
@@ -124,7 +124,7 @@ class Loop {
     }
   }
   std::uint64_t turn() const { return turns_; }
-  // A libuv callback that runs user code counts as a callback of the turn.
+  // A callback of the poll that runs user code counts as a callback of the turn.
   void count_callback() {
     ++turn_callbacks_;
     if (!resources_.dirty.empty()) {
@@ -264,7 +264,7 @@ class Loop {
 
   // ---- scheduling (schedule.cpp)
   // A handle of a kind, with its type; the second is the plain kind.
-  template <class Kind, bool kTracked = true>
+  template <class Kind>
   py::Ref<> make(PyTypeObject* type, PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   py::Ref<> make_handle(PyObject* callback, PyObject* const* args, Py_ssize_t nargs, PyObject* context);
   template <class Kind>

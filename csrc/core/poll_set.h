@@ -1,7 +1,7 @@
-// PollSet: a set of descriptors inside the kernel (epoll; kqueue elsewhere) that is itself one descriptor. Foreign
-// descriptors live in one of these under a single uv_poll_t instead of a uv_poll_t each: adding and removing costs two
-// system calls as in asyncio, errors are asyncio's, O_NONBLOCK is left alone, and a descriptor that is closed behind our
-// back cannot abort the process, as it would through libuv's own set (research/libuv.md 3.8).
+// PollSet: a set of descriptors inside the kernel (epoll; kqueue elsewhere) that is itself one descriptor. A loop has
+// one, for all that it waits for, instead of a libuv handle for each: adding and removing costs two system calls as in
+// asyncio, errors are asyncio's, O_NONBLOCK is left alone, and a descriptor that is closed behind our back cannot abort the
+// process, as it would through libuv's own set (research/libuv.md 3.8).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Where errors go. A libuv callback has no caller: its error ends here as a call of the loop's exception handler, as an
+// Where errors go. A callback of the poll has no caller: its error ends here as a call of the loop's exception handler, as an
 // OSError for a transport, or as the exception that the loop leaves with (Loop::leave_with).
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -54,14 +54,16 @@ bool Loop::time_now(double* now) {
 
 // ---- call_soon
 
-template <class Kind, bool kTracked>
+template <class Kind>
 [[gnu::always_inline]] inline py::Ref<> Loop::make(PyTypeObject* type, PyObject* callback, PyObject* const* args,
                                                    Py_ssize_t nargs, PyObject* context) {
   py::Ref<> handle;
   if constexpr (std::is_same_v<Kind, Handle>) {
-    handle.put(py::steal(hides_handles_ ? Handle::create_hidden(type) : py::create<Handle>(type)));
+    handle.put(py::steal(hides_handles_ ? Handle::create_hidden<Handle>(type) : py::create<Handle>(type)));
+  } else if constexpr (std::is_same_v<Kind, Timer>) {
+    handle.put(py::steal(Handle::create_hidden<Timer>(type)));
   } else {
-    handle.put(py::steal(py::create<Kind, kTracked>(type)));
+    handle.put(py::steal(py::create<Kind>(type)));
   }
   if (!handle) {
     return {};
@@ -192,14 +194,14 @@ PyObject* Loop::schedule_at(double when, PyObject* given, PyObject* callback, Py
     PyErr_SetString(PyExc_ValueError, "Invalid delay: NaN (not a number)");
     return nullptr;
   }
-  py::Ref<> handle = make<Timer, false>(state_->timer_type, callback, args, nargs, context);
+  py::Ref<> handle = make<Timer>(state_->timer_type, callback, args, nargs, context);
   if (!handle) {
     return nullptr;
   }
   auto* timer = py::state_of<Timer>(handle.get());
   timer->set_deadline(when, given);
   if (!in_turn_) [[unlikely]] {
-    timer->track();  // nobody looks whether it is shared until the next turn ends, which need not come
+    timer->show();  // nobody looks whether it is shared until the next turn ends, which need not come
   }
   if (!timers_.push(handle.dup())) {
     return nullptr;

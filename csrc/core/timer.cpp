@@ -22,7 +22,7 @@ PyObject* Timer::cancel_timer() {
   }
   // The queue's reference goes last: what it frees may run code.
   py::Ref<> out = loop().timers().remove(this);
-  track();  // it has an owner
+  show();  // it has an owner
   Py_RETURN_NONE;
 }
 
@@ -31,7 +31,7 @@ PyObject* Timer::get_scheduled() { return PyBool_FromLong(place_ != kNowhere ? 1
 PyObject* Timer::get_timer_class() { return Py_NewRef(loop().state().asyncio_timer_handle); }
 
 int Timer::visit_in_queue(visitproc visit, void* arg) {
-  if (is_tracked_ || Py_REFCNT(object()) > 1) {
+  if (!is_hidden() || Py_REFCNT(object()) > 1) {
     // One that is shared and not tracked yet (TimerQueue::track_shared) keeps alive what it holds.
     Py_VISIT(object());
     return 0;

@@ -25,14 +25,6 @@ class Timer : public Handle {
   PyObject* get_scheduled();
   PyObject* get_timer_class();
 
-  // A new timer is not tracked by the collector: most are the queue's alone, and what such a one holds is visited with the
-  // loop, so that thousands that wait cost no young collection anything. Whoever may share one with the program tracks it.
-  void track() {
-    if (!is_tracked_) {
-      is_tracked_ = true;
-      PyObject_GC_Track(object());
-    }
-  }
   bool has_weakrefs() const { return reinterpret_cast<py::Object<Timer>*>(object())->weakrefs != nullptr; }
   // For a timer of the queue's: as the queue's own what nobody else has, else the timer.
   int visit_in_queue(visitproc visit, void* arg);
@@ -45,7 +37,6 @@ class Timer : public Handle {
   double when_ = 0;
   py::Ref<> given_;
   std::size_t place_ = kNowhere;
-  bool is_tracked_ = false;
 };
 
 // A kind of Handle, in Python too.

@@ -38,7 +38,7 @@ bool TimerQueue::move_due(double end, std::uint64_t mark, ReadyRing& ring) {
     if (!ring.push(py::borrow(next->timer->object()))) {
       return false;
     }
-    next->timer->track();  // the ring visits its handles only
+    next->timer->show();  // the ring visits its handles only
     // The ring has its own reference now, so letting go of ours frees nothing.
     remove(next->timer);
   }
@@ -305,7 +305,7 @@ void TimerQueue::track_shared() {
   for (std::size_t i = fresh_count_; i > 0 && fresh_[i - 1].order >= looked_at_; --i) {
     Timer* timer = fresh_[i - 1].timer;
     if (timer != nullptr && (Py_REFCNT(timer->object()) > 1 || timer->has_weakrefs())) {
-      timer->track();
+      timer->show();
     }
   }
   looked_at_ = created_;
@@ -329,7 +329,7 @@ PyObject* TimerQueue::list() const {
   std::sort(all.data(), all.data() + count, [](const Entry& a, const Entry& b) { return a.before(b); });
   // Appending allocates nothing that the collector knows.
   for (std::size_t i = 0; i < count; ++i) {
-    all[i].timer->track();
+    all[i].timer->show();
     if (PyList_Append(list.get(), all[i].timer->object()) < 0) {
       return nullptr;
     }

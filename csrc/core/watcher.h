@@ -1,7 +1,7 @@
-// Watchers: what is known of each descriptor that the loop has to do with but libuv has not opened: the readers and
-// writers of add_reader and add_writer, listening sockets, datagram sockets, pipes, pidfds, the signal wake-up; and which
-// descriptor is a transport's.
-// All are watched through one PollSet under one uv_poll_t.
+// Watchers: what is known of each descriptor that the loop waits for: the readers and writers of add_reader and
+// add_writer, streams, listening sockets, datagram sockets, pipes, pidfds, the signal wake-up; and which descriptor is a
+// transport's.
+// All are watched through one PollSet, which is under one uv_poll_t where a guest needs libuv's poll.
 // The read side of a socket that sock_recv() and its siblings wait for stays watched when nobody waits any more, edge
 // triggered, so that waiting in a loop costs no system call; the first who wants the descriptor otherwise, or a report
 // that nobody waits for, ends that.
@@ -125,7 +125,7 @@ class Watchers {
   PollSet set_;
   uv::Handle<uv_poll_t> poll_;
   py::Array<Watch> table_;           // by descriptor
-  py::Array<PyObject*> transports_;  // by descriptor; apart, since most are of transports, which need no Watch
+  py::Array<PyObject*> transports_;  // by descriptor; apart, since most descriptors are no transport's
   std::size_t foreign_ = 0;
   std::size_t kept_ = 0;
   bool used_ = false;

@@ -77,7 +77,7 @@ PyObject* Duplex::get_write_buffer_size() {
 
 // ---- other threads
 
-// Calls self.name(arg) in the loop's thread: for calls that would touch libuv while the loop is in its poll.
+// Calls self.name(arg) in the loop's thread: for calls that would change what is watched while the loop is in its poll.
 bool Duplex::defer(PyObject* name, PyObject* arg) {
   py::Ref<> method = py::get_attr(self_, name);
   if (!method) {

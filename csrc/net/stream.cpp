@@ -29,6 +29,14 @@ void Stream::settle_hold() {
   }
 }
 
+// From here on connection_lost() is to come: the loop holds the transport whether or not it was reading.
+void Stream::begin_closing() {
+  closing_ = true;
+  if (open_) {
+    settle_hold();
+  }
+}
+
 // Tells the watchers what is wanted now. False with OSError set.
 bool Stream::watch() {
   const unsigned sides = (reading_ ? core::kReadable : 0U) | (writing_ ? core::kWritable : 0U);
@@ -418,7 +426,7 @@ PyObject* Stream::close() {
     Py_RETURN_NONE;
   }
   if (must_defer()) {
-    closing_ = true;
+    begin_closing();
     if (!defer(loop().state().names._close_deferred, nullptr)) {
       return nullptr;
     }
@@ -433,7 +441,7 @@ PyObject* Stream::close() {
   if (closing_) {
     Py_RETURN_NONE;  // the flush met an error
   }
-  closing_ = true;
+  begin_closing();
   return close_deferred();
 }
 
@@ -452,7 +460,7 @@ PyObject* Stream::close_deferred() {
 
 PyObject* Stream::abort() {
   if (must_defer()) {
-    closing_ = true;
+    begin_closing();
     if (!defer(loop().state().names.abort, nullptr)) {
       return nullptr;
     }
@@ -476,7 +484,7 @@ bool Stream::force_close(PyObject* exc) {
     return true;
   }
   queue_.clear();
-  closing_ = true;
+  begin_closing();
   writing_ = false;
   stop();
   if (!watch()) {

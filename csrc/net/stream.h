@@ -56,6 +56,7 @@ class Stream : public Duplex {
  private:
   // ---- reading
   void settle_hold();
+  void begin_closing();
   static void on_ready(void* owner, unsigned ready);
   bool watch();
   bool has_descriptor();

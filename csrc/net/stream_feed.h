@@ -13,7 +13,7 @@ void remember_streams(ModuleState* state);
 
 enum class Fed : unsigned char { no, yes, failed };
 
-// protocol.data_received(data), where nobody can tell that it was not called: the two objects are exactly of asyncio's
+// protocol.data_received(data), where only a profiler or tracer can tell that it was not called: the two objects are exactly of asyncio's
 // classes, and none of the functions is replaced, in the classes or the objects. Else, and where it would pause reading or
 // fail, `no`, with nothing done. `failed` with an exception set.
 Fed feed_stream_reader(core::Loop& loop, PyObject* protocol, PyObject* data);

@@ -424,10 +424,10 @@ PyObject* Stream::write_eof() {
     Py_RETURN_NONE;
   }
   flush();
+  eof_ = true;  // also where the flush met an error, which asyncio would meet later
   if (closing_) {
     Py_RETURN_NONE;
   }
-  eof_ = true;
   if (!writing_ && queue_.empty() && !shutdown_write(true)) {
     return nullptr;
   }

@@ -62,7 +62,7 @@ class Transport : public core::Resource {
   // call_soon(connection_made), schedule_reading() where something is to be read, and the waiter after both.
   bool schedule_start(PyObject* waiter, bool reads = true);
   // call_soon(_call_connection_lost, exc). Like the others that say bool: false with an exception set, which a method
-  // gives to its caller and a libuv callback to Loop::leave_with_error.
+  // gives to its caller and a callback of the poll to Loop::leave_with_error.
   bool schedule_connection_lost(PyObject* exc);
   // asyncio's _fatal_error: an OSError is logged in debug mode, anything else goes to the exception handler; then the
   // connection is lost with it.

@@ -91,7 +91,7 @@ class WriteQueue {
     }
   }
 
-  // Moves what fill() described (so many bytes) to another queue, which keeps it alive while libuv writes it.
+  // Moves what fill() described (so many bytes) to another queue, which keeps it alive while it is written.
   bool move_to(WriteQueue& other, std::size_t count) {
     while (count > 0) {
       Chunk& chunk = chunks_[first_];

@@ -184,12 +184,82 @@ def test_callbacks_scheduled_alike_make_no_contexts():
     def contexts():
         return sum(type(thing) is contextvars.Context for thing in gc.get_objects())
 
-    try:
+    made = []
+
+    def schedules():
         before = contexts()
         for _ in range(MANY):
             loop.call_soon(lambda: None)
-        assert contexts() - before <= 1
-        turn(loop)
-        assert contexts() - before <= 1
+        made.append(contexts() - before)
+        loop.call_soon(lambda: made.append(contexts() - before))
+
+    try:
+        loop.call_soon(schedules)
+        turn(loop, 3)
+        assert len(made) == 2
+        assert max(made) <= 2
     finally:
         loop.close()
+
+
+def test_a_context_that_was_seen_stays_its_handles(loop):
+    """A weak reference to it, too, is to a context that no other callback runs in."""
+    secret = contextvars.ContextVar("secret")
+    seen, got = [], []
+
+    def first():
+        seen.append(weakref.ref(handles[0]._context))
+
+    def second():
+        secret.set("the second's")
+        context = seen[0]()
+        got.append(context if context is None else context.get(secret))
+
+    handles = []
+    loop.call_soon(lambda: handles.extend((loop.call_soon(first), loop.call_soon(second))))
+    turn(loop, 3)
+    assert got == [None]
+
+
+@pytest.mark.parametrize("what", ["schedules and runs", "looks at the context"])
+def test_a_value_that_goes_runs_code(loop, what):
+    """What a variable had goes when the callback that set another has run; its finalizer does what it likes."""
+    other, secret = contextvars.ContextVar("other"), contextvars.ContextVar("secret")
+    handles, kept = [], []
+
+    class Goes:
+        def __del__(self):
+            if what == "schedules and runs":
+                other.set(object())
+                handle = loop.call_soon(lambda: kept.append(contextvars.copy_context()))
+                handle._run()
+            else:
+                kept.append(handles[0]._context)
+
+    def sets():
+        VAR.set(Goes())
+        handles.append(loop.call_soon(replaces))
+
+    def replaces():
+        VAR.set(1)
+        loop.call_soon(secret.set, "of another callback")
+
+    loop.call_soon(loop.call_soon, sets)
+    turn(loop, 6)
+    assert kept
+    assert [context.get(secret) for context in kept] == [None] * len(kept)
+
+
+def test_a_value_does_not_outlive_what_was_cancelled_before_a_run(loop):
+    def schedules():
+        thing = Thing()
+        VAR.set(thing)
+        loop.call_soon(print).cancel()
+        loop.call_later(1, print).cancel()
+        return weakref.ref(thing)
+
+    seen = contextvars.copy_context().run(schedules)
+    turn(loop, 2)
+    getattr(loop, "_scheduled", []).clear()
+    gc.collect()
+    assert seen() is None

@@ -175,6 +175,19 @@ async def test_what_a_program_has_replaced_is_called(loop, secured):
         assert spy.called
 
 
+async def test_what_a_program_has_put_on_the_ssl_object_is_called(loop, secured):
+    async with secured(Recorder) as (transport, protocol, peer):
+        sslobj = transport.get_extra_info("ssl_object")
+        with mock.patch.object(sslobj, "read", wraps=sslobj.read) as read:
+            with mock.patch.object(sslobj, "write", wraps=sslobj.write) as write:
+                transport.write(b"out")
+                assert await peer.recv(3) == b"out"
+                await peer.send(b"in")
+                await eventually(lambda: protocol.data == b"in")
+        assert write.called
+        assert read.called
+
+
 async def test_an_ssl_object_of_the_programs_own(loop, sockets, authority):
     class Counting(ssl.SSLObject):
         reads = writes = 0

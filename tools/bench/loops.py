@@ -130,7 +130,9 @@ def _module_version(module: str) -> str:
 def library(label: str) -> Path | None:
     """The shared library that is the loop's own code, where it has one."""
     module = CONTENDERS[label].module
-    name = {"uvloop": "uvloop.loop", "uvpy": "uvpy._core", "rloop": "rloop._rloop", "zuvloop": "zuvloop"}.get(module)
+    name = {"uvloop": "uvloop.loop", "uvpy": "uvpy._core", "rloop": "rloop._rloop", "zuvloop": "zuvloop._zuvloop"}.get(
+        module
+    )
     try:
         file = importlib.import_module(name).__file__ if name else None
     except ImportError:
